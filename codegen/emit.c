@@ -1,0 +1,217 @@
+/* emit.c - the writer of C-like text. */
+#include "codegen/emit.h"
+
+#include <string.h>
+
+#include "ir/base/diag.h"
+
+Emit emit_new(Arena *arena)
+{
+    return (Emit){.text = str_new(arena)};
+}
+
+static void put_indent(Emit *emit, int depth)
+{
+    for (int i = 0; i < depth * EMIT_INDENT; i++)
+        str_putc(&emit->text, ' ');
+}
+
+/* Where to break text[0..n) so that at most `room` characters stay: the last blank outside string literals; the
+ * first one when a word is longer than the room; n when there is none. */
+static size_t break_at(const char *text, size_t n, size_t room)
+{
+    size_t best = n, comma = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"' && (i == 0 || text[i - 1] != '\\'))
+            quoted = !quoted;
+        if (text[i] != ' ' || quoted || i == 0)
+            continue;
+        if (i <= room || best == n)
+            best = i;
+        if (i > room)
+            break;
+        comma = text[i - 1] == ',' ? i : comma;
+    }
+    return comma > room / 2 ? comma : best; /* lists break between their elements */
+}
+
+/* Puts text broken into lines: the first at `first` columns, the others at `rest`, each after `lead`. */
+static void put_wrapped(Emit *emit, const char *text, size_t first, size_t rest, const char *lead, size_t tail)
+{
+    size_t n = strlen(text), column = first;
+    bool started = false;
+    while (n) {
+        size_t room = column + tail < EMIT_WIDTH ? EMIT_WIDTH - column - tail : 1;
+        size_t cut = n <= room ? n : break_at(text, n, room);
+        if (started) {
+            str_putc(&emit->text, '\n');
+            for (size_t i = 0; i + strlen(lead) < column; i++)
+                str_putc(&emit->text, ' ');
+            str_put(&emit->text, lead);
+        }
+        str_putn(&emit->text, text, cut);
+        text += cut;
+        n -= cut;
+        while (n && *text == ' ')
+            text++, n--;
+        column = rest;
+        started = true;
+    }
+}
+
+static void put_line(Emit *emit, const char *format, va_list args)
+{
+    char *text = arena_vprintf(emit->text.arena, format, args);
+    size_t column = (size_t)(emit->depth * EMIT_INDENT);
+    put_indent(emit, emit->depth);
+    put_wrapped(emit, text, column, column + EMIT_INDENT, "", 0);
+}
+
+void emit_line(Emit *emit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_line(emit, format, args);
+    va_end(args);
+    str_putc(&emit->text, '\n');
+}
+
+void emit_open(Emit *emit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_line(emit, format, args);
+    va_end(args);
+    str_put(&emit->text, " {\n");
+    emit->depth++;
+    CHECK(emit->depth < EMIT_DEPTH);
+    emit->body[emit->depth] = emit->text.n;
+}
+
+void emit_open_function(Emit *emit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_line(emit, format, args);
+    va_end(args);
+    str_put(&emit->text, "\n{\n");
+    emit->depth++;
+}
+
+void emit_close(Emit *emit, const char *tail)
+{
+    emit->depth--;
+    put_indent(emit, emit->depth);
+    str_putf(&emit->text, "}%s\n", tail);
+}
+
+void emit_close_slim(Emit *emit)
+{
+    size_t body = emit->body[emit->depth];
+    const char *text = emit->text.at + body;
+    size_t n = emit->text.n - body;
+    if (n == 0 || memchr(text, '\n', n) != text + n - 1 || text[0] == '#') {
+        emit_close(emit, "");
+        return;
+    }
+    char *line = arena_strndup(emit->text.arena, text, n);
+    emit->text.n = body - strlen(" {\n");
+    str_putf(&emit->text, "\n%s", line);
+    emit->depth--;
+}
+
+void emit_comment(Emit *emit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = arena_vprintf(emit->text.arena, format, args);
+    va_end(args);
+    size_t column = (size_t)(emit->depth * EMIT_INDENT) + 3;
+    put_indent(emit, emit->depth);
+    str_put(&emit->text, "/* ");
+    put_wrapped(emit, text, column, column, " * ", 3);
+    str_put(&emit->text, " */\n");
+}
+
+void emit_directive(Emit *emit, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    str_put(&emit->text, arena_vprintf(emit->text.arena, format, args));
+    va_end(args);
+    str_putc(&emit->text, '\n');
+}
+
+void emit_blank(Emit *emit)
+{
+    str_putc(&emit->text, '\n');
+}
+
+void emit_text(Emit *emit, const char *text)
+{
+    str_put(&emit->text, text);
+}
+
+char *emit_clean(Arena *arena, const char *text, const char *extra)
+{
+    Str out = str_new(arena);
+    for (size_t i = 0; text[i] && i < CLEAN_CAP; i++) {
+        char c = text[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        str_putc(&out, plain || strchr(extra, c) ? c : '_');
+    }
+    return out.at;
+}
+
+static bool is_keyword(const char *text)
+{
+    static const char *const words[] = {
+        "auto",   "bool",     "break",  "case",    "char",   "class",    "const",    "continue", "default", "delete",
+        "do",     "double",   "else",   "enum",    "extern", "false",    "float",    "for",      "goto",    "if",
+        "inline", "int",      "long",   "main",    "new",    "register", "restrict", "return",   "rank",    "short",
+        "signed", "sizeof",   "static", "struct",  "switch", "template", "this",     "true",     "typedef", "union",
+        "void",   "unsigned", "while",  "virtual", "y0",     "y1",       "yn",       "j0",       "j1",      "jn",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (str_eq(words[i], text))
+            return true;
+    }
+    return false;
+}
+
+char *emit_ident(Arena *arena, const char *text)
+{
+    enum { LONGEST = 40 };
+    char *clean = emit_clean(arena, text, CLEAN_IDENT);
+    if (strlen(clean) > LONGEST)
+        clean[LONGEST] = 0;
+    if (!*clean || (*clean >= '0' && *clean <= '9') || *clean == '_')
+        return arena_printf(arena, "n%s", clean);
+    if (is_keyword(clean) || strncmp(clean, "lp_", 3) == 0)
+        return arena_printf(arena, "%s_", clean);
+    return clean;
+}
+
+Names names_new(Arena *arena)
+{
+    return (Names){.arena = arena};
+}
+
+static bool names_has(const Names *names, const char *name)
+{
+    for (int i = 0; i < names->taken.n; i++) {
+        if (str_eq(names->taken.at[i], name))
+            return true;
+    }
+    return false;
+}
+
+const char *names_take(Names *names, const char *wanted)
+{
+    const char *name = wanted;
+    for (int i = 2; names_has(names, name); i++)
+        name = arena_printf(names->arena, "%s_%d", wanted, i);
+    vec_push(names->arena, &names->taken) = name;
+    return name;
+}

@@ -1,0 +1,250 @@
+/* launch.c - starts a trainer with its ranks and says in one line how it died.
+ *
+ * mpirun knows which rank died of what; the rank's status file (runtime/core/watch.c) knows what it
+ * was doing. mpirun runs in a process group of its own, so that ^C reaches only us: it would kill
+ * the ranks before they can save, while it passes SIGUSR1 on to them. */
+#include "codegen/launch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ir/base/str.h"
+
+/* Ranks more than cores, as root, unpinned, and no search for networks; the user's own settings
+ * win. */
+static const char *const settings[][2] = {
+    {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+    {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+    {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+    {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+    {"OMPI_MCA_pml", "ob1"},
+    {"OMPI_MCA_mpi_yield_when_idle", "1"},
+};
+
+/* What mpirun wrote between two lines of dashes. */
+typedef struct Listener {
+    Arena *arena;
+    FILE *err;
+    Str line, block;
+    bool in_block;
+    bool spoken; /* a rank has said why the job ended */
+    int rank;    /* that died, as mpirun says; -1 */
+    int signal_number, exit_code;
+} Listener;
+
+/* ---- the child
+ * ------------------------------------------------------------------------------------------ */
+
+static void environment_set(const Launch *launch)
+{
+    char threads[32];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+    setenv("OMPI_MCA_btl", launch->hosts ? "self,vader,tcp" : "self,vader", 0);
+    snprintf(threads, sizeof threads, "%ld", cores > launch->ranks ? cores / launch->ranks : 1);
+    setenv("OMP_NUM_THREADS", threads, 0);
+    if (isatty(STDOUT_FILENO))
+        setenv("LPLAN_TERMINAL", "1", 0);
+}
+
+static char **command_of(Arena *arena, const Launch *launch)
+{
+    char **command = ARENA_ARRAY(arena, char *, launch->argument_count + 8);
+    int n = 0;
+    if (launch->ranks > 1) {
+        command[n++] = arena_strdup(arena, "mpirun");
+        command[n++] = arena_strdup(arena, "-np");
+        command[n++] = arena_printf(arena, "%d", launch->ranks);
+        if (launch->hosts) {
+            command[n++] = arena_strdup(arena, "--hostfile");
+            command[n++] = arena_strdup(arena, launch->hosts);
+        }
+    }
+    command[n++] = arena_strdup(arena, launch->trainer);
+    for (int i = 0; i < launch->argument_count; i++)
+        command[n++] = arena_strdup(arena, launch->arguments[i]);
+    return command;
+}
+
+static _Noreturn void child_run(const Launch *launch, char **command, int err_end,
+                                const sigset_t *mask)
+{
+    setpgid(0, 0);
+    dup2(err_end, STDERR_FILENO);
+    /* A background group that reads the terminal is stopped. */
+    if (!freopen("/dev/null", "r", stdin))
+        _exit(127);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    environment_set(launch);
+    execvp(command[0], command);
+    dprintf(STDERR_FILENO, "lplan: cannot start %s: %s\n", command[0], strerror(errno));
+    _exit(127);
+}
+
+/* ---- listening
+ * ------------------------------------------------------------------------------------------ */
+
+static bool is_rule(const char *line)
+{
+    size_t n = strspn(line, "-");
+    return n > 60 && line[n] == '\0';
+}
+
+static const char *after(const char *text, const char *words)
+{
+    const char *found = strstr(text, words);
+    return found ? found + strlen(words) : NULL;
+}
+
+/* A block between rules: how a rank ended is taken out; what else mpirun has to say passes. */
+static void block_end(Listener *listener)
+{
+    const char *text = listener->block.at, *rank = after(text, "mpirun noticed that process rank ");
+    const char *by_signal = after(text, "exited on signal "),
+               *name = after(text, "Process name: [[");
+    const char *code = after(text, "Exit code:"), *comma = name ? strstr(name, "],") : NULL;
+    if (rank && by_signal) {
+        listener->rank = atoi(rank);
+        listener->signal_number = atoi(by_signal);
+    } else if (comma && code) {
+        listener->rank = atoi(comma + 2);
+        listener->exit_code = atoi(code);
+    } else if (!strstr(text, "MPI_ABORT was invoked") && !strstr(text, "Primary job")) {
+        fputs(text, listener->err);
+    }
+    listener->block = str_new(listener->arena);
+}
+
+static void line_end(Listener *listener)
+{
+    const char *line = listener->line.at;
+    if (is_rule(line)) {
+        if (listener->in_block)
+            block_end(listener);
+        listener->in_block = !listener->in_block;
+    } else if (listener->in_block) {
+        str_putf(&listener->block, "%s\n", line);
+    } else if (!strstr(line, "more process has sent help message") &&
+               !strstr(line, "more processes have sent help message") &&
+               !strstr(line, "orte_base_help_aggregate")) {
+        listener->spoken = listener->spoken || strncmp(line, "lplan: ", 7) == 0;
+        fprintf(listener->err, "%s\n", line);
+    }
+    listener->line = str_new(listener->arena);
+}
+
+static void listen_to(Listener *listener, const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (text[i] == '\n')
+            line_end(listener);
+        else
+            str_putc(&listener->line, text[i]);
+}
+
+/* Passes the pipe on until it closes, and signals to the job until then. */
+static void job_follow(Listener *listener, int pipe_end, pid_t child, const sigset_t *signals,
+                       bool mpi)
+{
+    char buffer[4096];
+    int asked = 0;
+    for (;;) {
+        struct pollfd ready = {.fd = pipe_end, .events = POLLIN};
+        const struct timespec now = {0, 0};
+        int got = poll(&ready, 1, 100);
+        int signal_number = sigtimedwait(signals, NULL, &now);
+        if (signal_number > 0)
+            kill(child, asked++ > 0 ? SIGTERM : mpi ? SIGUSR1 : SIGTERM);
+        if (got <= 0)
+            continue;
+        ssize_t n = read(pipe_end, buffer, sizeof buffer);
+        if (n <= 0)
+            break;
+        listen_to(listener, buffer, (size_t)n);
+        fflush(listener->err);
+    }
+    if (listener->line.n > 0)
+        line_end(listener);
+}
+
+/* ---- the one line
+ * ---------------------------------------------------------------------------------------- */
+
+/* A text field of a status file, without the blanks that pad it. */
+static const char *field(Arena *arena, const char *status, const char *key)
+{
+    const char *begin = after(status, key);
+    size_t n = begin ? strcspn(begin, "\",}") : 0;
+    while (n > 0 && begin[n - 1] == ' ')
+        n--;
+    return n > 0 ? arena_strndup(arena, begin, n) : "?";
+}
+
+static void say_death(Listener *listener, const Launch *launch, int status)
+{
+    Arena *arena = listener->arena;
+    Str text = str_new(arena);
+    if (listener->rank < 0) {
+        fprintf(listener->err, "lplan: the job ended with status %d\n", status);
+        return;
+    }
+    char *path = arena_printf(arena, "%s/rank-%d.status", launch->log, listener->rank);
+    const char *file = file_read(arena, path, NULL);
+    str_putf(&text, "rank %d (stage %d", listener->rank, listener->rank / launch->ranks_per_stage);
+    if (file)
+        str_putf(&text, ", host %s, pid %s", field(arena, file, "\"host\":\""),
+                 field(arena, file, "\"pid\":"));
+    if (listener->signal_number > 0)
+        str_putf(&text, ") died of signal %d (%s)", listener->signal_number,
+                 strsignal(listener->signal_number));
+    else
+        str_putf(&text, ") ended with status %d", listener->exit_code);
+    if (file)
+        str_putf(&text, " at step %s, `%s`", field(arena, file, "\"step\":"),
+                 field(arena, file, "\"at\":\""));
+    fprintf(listener->err, "lplan: %s\n", text.at);
+}
+
+int launch_run(Arena *arena, const Launch *launch, FILE *err)
+{
+    int ends[2];
+    sigset_t signals, before;
+    char **command = command_of(arena, launch);
+    Listener listener = {
+        .arena = arena, .err = err, .line = str_new(arena), .block = str_new(arena), .rank = -1};
+    if (pipe(ends) != 0) {
+        fprintf(err, "lplan: no pipe: %s\n", strerror(errno));
+        return 1;
+    }
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        child_run(launch, command, ends[1], &before);
+    }
+    close(ends[1]);
+    int status = 0;
+    if (child > 0) {
+        job_follow(&listener, ends[0], child, &signals, launch->ranks > 1);
+        waitpid(child, &status, 0);
+    }
+    close(ends[0]);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    int code = child < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code != 0 && !listener.spoken)
+        say_death(&listener, launch, code);
+    return code;
+}

@@ -1,0 +1,82 @@
+/* trainer.h - what the parts of the trainer's printer share. Private to codegen/. */
+#ifndef LPLAN_CODEGEN_TRAINER_H
+#define LPLAN_CODEGEN_TRAINER_H
+
+#include "codegen/build.h"
+#include "codegen/emit.h"
+#include "codegen/rows.h"
+#include "codegen/waits.h"
+#include "ir/lower/program.h"
+
+/* An ordered list of atoms that emitted code indexes by or communicates over: enum LIST_TP, s->index[], s->comm[]. */
+typedef struct ListName {
+    AtomList list;
+    const char *name; /* "TP" */
+    bool comm;
+} ListName;
+
+typedef struct KernelText {
+    const char *name; /* of the program, before it was made unique */
+    const char *text;
+    const char *unique;
+    const RowProgram *program;
+} KernelText;
+
+typedef struct EventName {
+    int class, backward, inst;
+    const char *name; /* field of State */
+} EventName;
+
+typedef struct Trainer {
+    Arena *arena;
+    Diag *diag;
+    const Program *program;
+    const Plan *plan;
+    const Net *net;
+    const Waits *waits;
+    const char **class_name; /* identifiers */
+    Names globals;
+    VEC(ListName) lists;
+    VEC(KernelText) kernels;
+    VEC(EventName) events;
+    VEC(int64_t) widths;     /* head widths of attention: its scratch */
+    int64_t pack_bytes;      /* outside the arena: blocks of collectives that are not contiguous */
+    bool attends;
+} Trainer;
+
+/* Constant of the list, "LIST_TP"; the list is added when it is new. */
+const char *trainer_list(Trainer *t, const AtomList *list, bool comm);
+/* "s->index[LIST_TP] * 64L", or "0" for an unsharded axis. */
+const char *trainer_origin(Trainer *t, const AtomList *list, int64_t local);
+AtomList atoms_as_list(AtomSet atoms); /* highest atom major */
+/* The kernel's name, one for equal texts; NULL after an error. */
+const char *trainer_kernel(Trainer *t, const RowProgram *program);
+/* Field of State that is the event of a collective of a body. */
+const char *trainer_event(Trainer *t, int class, int backward, int inst);
+bool inst_communicates(const Inst *inst);
+/* A sentence from the compiler that may contain names of the model, fit for a comment. */
+const char *trainer_comment(Trainer *t, const char *text);
+/* CLASS_PARAM constant and the class's link type. */
+const char *trainer_param(Trainer *t, int class, int param);
+const char *trainer_upper(Trainer *t, const char *text); /* ln_1 -> LN_1 */
+const char *trainer_camel(Trainer *t, const char *text); /* ln_1 -> Ln1 */
+const char *dtype_constant(DType dtype); /* "LP_F32" */
+const char *shape_comment(Trainer *t, const Body *body, int copy); /* "b s h = 4 x 64 x 768" */
+
+/* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists and events that are needed. */
+void trainer_print_body(Trainer *t, Emit *out, int class, bool backward);
+void trainer_print_link_types(Trainer *t, Emit *out);
+void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
+void trainer_print_stage(Trainer *t, Emit *out, int stage);    /* slots, forward, backward, messages */
+void trainer_print_update(Trainer *t, Emit *out, int stage);   /* buckets, norm, optimizer */
+void trainer_print_params(Trainer *t, Emit *out);              /* tensors of the model, blocks of each stage */
+void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
+/* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
+void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);
+/* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by the caller; others are
+ * printed here. */
+bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind);
+/* Does any bucket of the stage communicate before, or after, its update? */
+bool path_communicates(const Path *path);
+
+#endif

@@ -1,0 +1,110 @@
+/* trainer_params.c - the parameters of the model, and which block of each a rank of a stage holds. */
+#include "codegen/trainer.h"
+
+static const char *fill_of(const Param *param)
+{
+    static const char *const fill[] = {[INIT_NORMAL] = "LP_NORMAL", [INIT_ONES] = "LP_ONES", [INIT_ZEROS] = "LP_ZEROS"};
+    return fill[param->init];
+}
+
+static const Param *param_of(const Trainer *t, const NetParam *param)
+{
+    return &t->net->classes.at[param->class]->params.at[param->param];
+}
+
+/* What files call it: the name with {i} replaced, of letters, digits, dots and '-'. */
+static const char *tensor_name(Trainer *t, const NetParam *param)
+{
+    return emit_clean(t->arena, param->name, ".-");
+}
+
+static void print_tensors(Trainer *t, Emit *out)
+{
+    emit_comment(out, "Every tensor of the model: name and shape in files, initial values.");
+    emit_line(out, "static const LpTensor tensors[] = {");
+    out->depth++;
+    for (int i = 0; i < t->net->params.n; i++) {
+        const NetParam *net_param = &t->net->params.at[i];
+        const Param *param = param_of(t, net_param);
+        const Value *value = &t->net->classes.at[net_param->class]->values.at[param->value];
+        Str dims = str_new(t->arena);
+        int axis = 0;
+        for (int d = 0; d < param->stored; d++) {
+            long long extent = 1;
+            for (int k = 0; k < param->group[d]; k++)
+                extent *= t->net->dims.at[value->dim[axis++]].used;
+            str_putf(&dims, "%s%lld", d ? ", " : "", extent);
+        }
+        emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g},", tensor_name(t, net_param), param->stored, dims.at, fill_of(param),
+                  param->init == INIT_NORMAL ? param->std : 0.0);
+    }
+    out->depth--;
+    emit_line(out, "};");
+    emit_blank(out);
+}
+
+static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, const Group *group, const GroupMember *member)
+{
+    const StageLink *link = &stage->link[member->link];
+    const Body *body = link->body;
+    const Copy *copy = &body->copies.at[body->param_copy[member->param]];
+    const Value *value = &body->graph->values.at[copy->value];
+    Str dims = str_new(t->arena), extents = str_new(t->arena), lists = str_new(t->arena);
+    for (int a = 0; a < value->axes; a++) {
+        const char *comma = a ? ", " : "";
+        str_putf(&dims, "%s%lld", comma, (long long)t->net->dims.at[value->dim[a]].used);
+        str_putf(&extents, "%s%lld", comma, (long long)copy->local[a]);
+        str_putf(&lists, "%s%s", comma, trainer_list(t, &copy->place.shard[a], false));
+    }
+    AtomSet sharded = place_sharded(&copy->place), rest = 0;
+    for (int a = 0; a < t->plan->mesh.n; a++)
+        rest |= sharded >> a & 1 ? 0 : (AtomSet)(1u << a);
+    AtomList owner = atoms_as_list(rest);
+    bool home = group->tied_stage == NONE || stage->index < group->tied_stage;
+    emit_line(out, "{%d, %lldL, %lldL, %d, {%s}, {%s}, {%s}, %s, %s},", member->net_param,
+              (long long)link->weight[member->param], (long long)link->gradient[member->param], value->axes, dims.at,
+              extents.at, lists.at, trainer_list(t, &owner, false), home ? "true" : "false");
+}
+
+void trainer_print_params(Trainer *t, Emit *out)
+{
+    print_tensors(t, out);
+    emit_comment(out, "The block of each tensor that a rank of a stage holds: weight, gradient, dims, extents of the block, by "
+                      "which coordinates it is cut, who writes it.");
+    int most = 1;
+    for (int s = 0; s < t->program->stages; s++) {
+        const StageProgram *stage = &t->program->stage[s];
+        int n = 0;
+        emit_line(out, "static const Part stage%d_parts[] = {", s);
+        out->depth++;
+        for (int g = 0; g < stage->groups.n; g++) {
+            const Group *group = &stage->groups.at[g];
+            for (int i = 0; i < group->members.n; i++, n++)
+                print_part_row(t, out, stage, group, &group->members.at[i]);
+        }
+        out->depth--;
+        emit_line(out, "};");
+        most = n > most ? n : most;
+    }
+    emit_blank(out);
+    emit_line(out, "enum { MAX_PARTS = %d };", most);
+    emit_blank(out);
+    emit_open_function(out, "static int parts_of(State *s, LpPart *ret_parts, bool gradients)");
+    emit_line(out, "static const Part *const parts[] = {");
+    out->depth++;
+    for (int s = 0; s < t->program->stages; s++)
+        emit_line(out, "stage%d_parts,", s);
+    out->depth--;
+    emit_line(out, "};");
+    Str counts = str_new(t->arena);
+    for (int s = 0; s < t->program->stages; s++)
+        str_putf(&counts, "%sLP_COUNT(stage%d_parts)", s ? ", " : "", s);
+    emit_line(out, "static const int counts[] = {%s};", counts.at);
+    emit_line(out, "const int count = counts[s->rank->stage];");
+    emit_open(out, "for (int i = 0; i < count; i++)");
+    emit_line(out, "ret_parts[i] = part_of(s, &parts[s->rank->stage][i], gradients);");
+    emit_close_slim(out);
+    emit_line(out, "return count;");
+    emit_close(out, "");
+    emit_blank(out);
+}

@@ -1,0 +1,130 @@
+/* trainer_schedule.c - a stage's table folded into loops: warm-up, steady state, cool-down.
+ *
+ * Entries that repeat with a fixed step of the micro-batch (or of the bucket) are a loop; the longest repetition at each place
+ * is taken. A table without any is a list of calls. */
+#include "codegen/trainer.h"
+
+enum { LONGEST_PERIOD = 24 };
+
+static bool shifts(const Entry *e)
+{
+    return e->micro != NONE;
+}
+
+/* Is `b` the entry `a`, `micro` micro-batches and `index` buckets later? */
+static bool is_later(const Entry *a, const Entry *b, int micro, int index)
+{
+    if (a->kind != b->kind || a->part != b->part || shifts(a) != shifts(b))
+        return false;
+    if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) && (a->message != b->message || a->peer != b->peer))
+        return false;
+    if (shifts(a))
+        return b->micro - a->micro == micro;
+    return b->index - a->index == index;
+}
+
+typedef struct Fold {
+    int period, count, micro, index; /* entries of one turn, turns, steps of micro-batch and bucket */
+} Fold;
+
+static int repetitions(const Entry *entry, int left, int period, Fold *ret)
+{
+    if (2 * period > left)
+        return 1;
+    int micro = 0, index = 0;
+    for (int i = 0; i < period; i++) {
+        if (shifts(&entry[i]))
+            micro = entry[i + period].micro - entry[i].micro;
+        else
+            index = entry[i + period].index - entry[i].index;
+    }
+    int n = 1;
+    for (bool same = true; same && (n + 1) * period <= left; n += same) {
+        for (int i = 0; i < period && same; i++)
+            same = is_later(&entry[(n - 1) * period + i], &entry[n * period + i], micro, index);
+    }
+    *ret = (Fold){period, n, micro, index};
+    return n;
+}
+
+static Fold best_fold(const Entry *entry, int left)
+{
+    Fold best = {1, 1, 0, 0};
+    for (int period = 1; period <= LONGEST_PERIOD; period++) {
+        Fold fold;
+        int n = repetitions(entry, left, period, &fold);
+        if (n > 1 && n * period > best.count * best.period && (fold.micro || fold.index))
+            best = fold;
+    }
+    return best;
+}
+
+static const char *number_at(Trainer *t, const char *var, int begin, int step)
+{
+    if (!var)
+        return arena_printf(t->arena, "%d", begin);
+    if (step == 0)
+        return arena_printf(t->arena, "%d", begin);
+    const char *product = step == 1 ? var : arena_printf(t->arena, "%d * %s", step, var);
+    if (step < 0)
+        return arena_printf(t->arena, step == -1 ? "%d - %s" : "%d - %s", begin,
+                            step == -1 ? var : arena_printf(t->arena, "%d * %s", -step, var));
+    return begin ? arena_printf(t->arena, begin > 0 ? "%s + %d" : "%s - %d", product, begin > 0 ? begin : -begin) : product;
+}
+
+static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const char *var, const Fold *fold)
+{
+    const char *micro = number_at(t, var, entry->micro, fold->micro), *index = number_at(t, var, entry->index, fold->index);
+    switch (entry->kind) {
+    case ENTRY_COMPUTE:
+        if (entry->part == PART_F)
+            emit_line(out, "stage%d_forward(s, step, %s);", s, micro);
+        else
+            emit_line(out, "stage%d_backward(s, %s);", s, micro);
+        break;
+    case ENTRY_SEND: case ENTRY_RECV:
+        emit_line(out, "stage%d_%s_%s(s, %s);", s, entry->kind == ENTRY_SEND ? "send" : "recv",
+                  entry->message == MSG_ACTIVATION ? "activation" : "gradient", micro);
+        break;
+    case ENTRY_REDUCE:
+        emit_line(out, "stage%d_reduce(s, %s);", s, index);
+        break;
+    case ENTRY_TIED:
+        emit_line(out, "stage%d_tied(s, %s);", s, index);
+        break;
+    case ENTRY_NORM:
+        emit_line(out, "stage%d_norm(s);", s);
+        emit_line(out, "if (step == 0 && s->rank->options->dump_grads)");
+        emit_line(out, "    stage%d_dump(s);", s);
+        break;
+    case ENTRY_UPDATE:
+        emit_line(out, "stage%d_update(s, %s);", s, index);
+        break;
+    case ENTRY_COUNT:
+        BUG("no such entry");
+    }
+}
+
+void trainer_print_schedule(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out, "One optimizer step of stage %d: schedule %s, %d micro-batches.", s, schedule_text[t->plan->schedule],
+                 t->plan->micro_batches);
+    emit_open_function(out, "static void stage%d_step(State *s, int64_t step)", s);
+    for (int i = 0; i < stage->table.n;) {
+        const Entry *entry = &stage->table.at[i];
+        Fold fold = best_fold(entry, stage->table.n - i);
+        if (fold.count == 1) {
+            print_entry(t, out, s, entry, NULL, &fold);
+            i++;
+            continue;
+        }
+        emit_open(out, "for (int i = 0; i < %d; i++)", fold.count);
+        for (int k = 0; k < fold.period; k++)
+            print_entry(t, out, s, &entry[k], "i", &fold);
+        emit_close_slim(out);
+        i += fold.period * fold.count;
+    }
+    emit_close(out, "");
+    emit_blank(out);
+}

@@ -1,0 +1,349 @@
+/* trainer_update.c - what happens to gradients and weights of a stage once a step: buckets, norm, optimizer. */
+#include <string.h>
+
+#include "codegen/trainer.h"
+
+bool path_communicates(const Path *path)
+{
+    for (int i = 0; i < path->n; i++) {
+        if (path->move[i].kind <= MOVE_PERMUTE)
+            return true;
+    }
+    return false;
+}
+
+static bool stage_communicates(const StageProgram *stage, bool gather)
+{
+    for (int g = 0; g < stage->groups.n; g++) {
+        if (path_communicates(gather ? &stage->groups.at[g].gather : &stage->groups.at[g].reduce))
+            return true;
+    }
+    return false;
+}
+
+static void put_atoms(Trainer *t, Str *str, AtomSet atoms)
+{
+    bool said[ROLE_COUNT] = {false};
+    for (int a = 0; a < t->plan->mesh.n; a++) {
+        Role role = t->plan->mesh.atom[a].role;
+        if ((atoms >> a & 1) && !said[role])
+            str_putf(str, " %s", role_text[role]);
+        said[role] = said[role] || (atoms >> a & 1);
+    }
+}
+
+/* Runs of elements with one decay flag, over the whole group. */
+static int print_runs(Trainer *t, Emit *out, int s, int g)
+{
+    const Group *group = &t->program->stage[s].groups.at[g];
+    Str rows = str_new(t->arena);
+    int n = 0;
+    int64_t begin = 0;
+    for (int i = 0; i < group->members.n; i++) {
+        const GroupMember *member = &group->members.at[i];
+        bool end = i + 1 == group->members.n;
+        if (!end && group->members.at[i + 1].decay == member->decay)
+            continue;
+        int64_t stop = end ? group->elements : group->members.at[i + 1].offset;
+        str_putf(&rows, "%s{%lld, %lld, %s}", n++ ? ", " : "", (long long)begin, (long long)stop,
+                 member->decay ? "true" : "false");
+        begin = stop;
+    }
+    emit_line(out, "static const DecayRun stage%d_runs%d[] = {%s};", s, g, rows.at);
+    return n;
+}
+
+static void print_tables(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    int runs[64];
+    CHECK(stage->groups.n < 64);
+    emit_comment(out, "Gradients that take one path to their optimizer lie side by side: a group. Runs of elements with one "
+                      "weight-decay flag.");
+    for (int g = 0; g < stage->groups.n; g++)
+        runs[g] = print_runs(t, out, s, g);
+    emit_line(out, "static const Group stage%d_groups[] = {", s);
+    out->depth++;
+    for (int g = 0; g < stage->groups.n; g++) {
+        const Group *group = &stage->groups.at[g];
+        AtomSet mine = (AtomSet)(group->sharded | list_set(&group->share)), rest = 0;
+        for (int a = 0; a < t->plan->mesh.n; a++)
+            rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
+        AtomList share = group->share, owner = atoms_as_list(rest);
+        bool home = group->tied_stage == NONE || s < group->tied_stage;
+        emit_line(out, "{%lldL, %lldL, %lldL, %lldL, %s, %s, %s, stage%d_runs%d, %d},", (long long)group->weight,
+                  (long long)group->gradient, (long long)group->moment1, (long long)group->moment2,
+                  trainer_list(t, &share, false), trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g]);
+    }
+    out->depth--;
+    emit_line(out, "};");
+    emit_comment(out, "Pieces of groups that move as one: group, lowest link, first element, elements, first element of the "
+                      "optimizer's state, elements of this rank's share.");
+    emit_line(out, "static const Bucket stage%d_buckets[] = {", s);
+    out->depth++;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        emit_line(out, "{%d, %d, %lldL, %lldL, %lldL, %lldL},", bucket->group, bucket->close_link, (long long)bucket->begin,
+                  (long long)bucket->elements, (long long)bucket->share_begin, (long long)bucket->share_elements);
+    }
+    out->depth--;
+    emit_line(out, "};");
+    emit_blank(out);
+}
+
+/* Moves on flat[0, count): each narrows or widens what this rank holds. */
+static void print_path(Trainer *t, Emit *out, const Path *path)
+{
+    bool started = false;
+    for (int i = 0; i < path->n; i++) {
+        const Move *move = &path->move[i];
+        const char *list = trainer_list(t, &move->atoms, move->kind != MOVE_SLICE);
+        long long n = list_extent(&t->plan->mesh, &move->atoms);
+        if (started && move->kind != MOVE_SLICE)
+            emit_line(out, "lp_wait(event);");
+        started = started || move->kind != MOVE_SLICE;
+        switch (move->kind) {
+        case MOVE_ALL_REDUCE:
+            emit_line(out, "lp_all_reduce(event, s->comm[%s], flat, count, LP_F32, LP_SUM);", list);
+            break;
+        case MOVE_REDUCE_SCATTER:
+            emit_line(out, "count /= %lld;", n);
+            emit_line(out, "lp_reduce_scatter(event, s->comm[%s], flat, flat + s->index[%s] * count, count, LP_F32, LP_SUM);",
+                      list, list);
+            emit_line(out, "flat += s->index[%s] * count;", list);
+            break;
+        case MOVE_SLICE:
+            emit_line(out, "count /= %lld;", n);
+            emit_line(out, "flat += s->index[%s] * count;", list);
+            break;
+        case MOVE_ALL_GATHER:
+            emit_line(out, "lp_all_gather(event, s->comm[%s], flat, flat - s->index[%s] * count, count, LP_F32);", list, list);
+            emit_line(out, "flat -= s->index[%s] * count;", list);
+            emit_line(out, "count *= %lld;", n);
+            break;
+        default:
+            BUG("a flat bucket has no %s", move_text[move->kind]);
+        }
+    }
+}
+
+/* Drops the last updates of flat and count, which nobody reads. */
+static const char *without_dead_tail(Trainer *t, const char *text)
+{
+    char *copy = arena_strdup(t->arena, text);
+    for (;;) {
+        size_t n = strlen(copy);
+        size_t line = n ? n - 1 : 0;
+        while (line > 0 && copy[line - 1] != '\n')
+            line--;
+        const char *last = copy + line + strspn(copy + line, " ");
+        if (strncmp(last, "flat ", 5) != 0 && strncmp(last, "count ", 6) != 0)
+            return copy;
+        copy[line] = 0;
+    }
+}
+
+/* One function for the reductions, or the gathers, of all buckets: a case for each group's path. */
+static void print_paths(Trainer *t, Emit *out, int s, bool gather)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    const char *name = gather ? "gather" : "reduce";
+    emit_comment(out, gather ? "Brings the shares of a bucket of `field` (weights, or gradients) to every rank that uses them."
+                             : "Brings the gradients of a bucket to the ranks whose optimizer shares they are.");
+    if (gather)
+        emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field)", s, name);
+    else
+        emit_open_function(out, "static void stage%d_%s(State *s, int b)", s, name);
+    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "LpEvent *event = &s->bucket[b];");
+    if (gather) {
+        emit_line(out, "int64_t count = bucket->share_elements;");
+        emit_line(out, "float *flat = (float *)arena_at(s, field) + bucket_share(s, stage%d_groups, bucket);", s);
+    } else {
+        emit_line(out, "int64_t count = bucket->elements;");
+        emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient) + bucket->begin;", s);
+    }
+    if (trainer_bucket_waits(t, out, s, gather ? PLACE_GATHER : PLACE_REDUCE))
+        emit_line(out, "lp_wait(event);");
+    emit_open(out, "switch (bucket->group)");
+    for (int g = 0; g < stage->groups.n; g++) {
+        const Group *group = &stage->groups.at[g];
+        const Path *path = gather ? &group->gather : &group->reduce;
+        if (!path_communicates(path))
+            continue;
+        Emit moves = emit_new(t->arena);
+        moves.depth = out->depth;
+        print_path(t, &moves, path);
+        Str why = str_new(t->arena);
+        if (group->sharded) {
+            str_put(&why, "split over");
+            put_atoms(t, &why, group->sharded);
+        } else {
+            str_put(&why, "whole");
+        }
+        if (group->partial) {
+            str_put(&why, "; sums partial over");
+            put_atoms(t, &why, group->partial);
+        }
+        if (group->share.n) {
+            str_put(&why, "; optimizer cut over");
+            put_atoms(t, &why, list_set(&group->share));
+        }
+        out->depth--;
+        emit_line(out, "case %d: /* %s */", g, why.at);
+        out->depth++;
+        emit_text(out, without_dead_tail(t, moves.text.at));
+        emit_line(out, "break;");
+    }
+    out->depth--;
+    emit_line(out, "default: /* already where it belongs */");
+    out->depth++;
+    emit_line(out, "break;");
+    emit_close(out, "");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_close(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    (void)t;
+    emit_comment(out, "Starts the reductions of the buckets that are complete once backward of this link is done.");
+    emit_open_function(out, "static void stage%d_close(State *s, int link)", s);
+    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_line(out, "if (stage%d_buckets[b].close_link == link)", s);
+    emit_line(out, "    stage%d_reduce(s, b);", s);
+    emit_close(out, "");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* Ranks that hold the same loss count once: those at 0 of the atoms on which it is not Partial. */
+static const char *loss_owner(Trainer *t, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    for (int i = 0; i < stage->links; i++) {
+        const Body *body = stage->link[i].body;
+        if (body->loss == NONE)
+            continue;
+        AtomSet partial = body->copies.at[body->loss].place.partial, rest = 0;
+        for (int a = 0; a < t->plan->mesh.n; a++)
+            rest |= partial >> a & 1 ? 0 : (AtomSet)(1u << a);
+        AtomList list = atoms_as_list(rest);
+        if (list.n == 0)
+            return "*(float *)arena_at(s, LOSS_AT)";
+        return arena_printf(t->arena, "s->index[%s] == 0 ? *(float *)arena_at(s, LOSS_AT) : 0.0f",
+                            trainer_list(t, &list, false));
+    }
+    return "0.0f";
+}
+
+static void print_norm(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    Place world = {.kind = PLACE_WORLD, .stage = s}, clip = {.kind = PLACE_CLIP, .stage = s};
+    emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and all parameters share one "
+                      "reduction.");
+    emit_open_function(out, "static void stage%d_norm(State *s)", s);
+    emit_line(out, "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
+    emit_line(out, "double norm2 = 0.0;");
+    bool own = trainer_bucket_waits(t, out, s, PLACE_NORM);
+    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const Group *group = &stage%d_groups[bucket->group];", s);
+    if (own)
+        emit_line(out, "lp_wait(&s->bucket[b]);");
+    emit_line(out, "const float *g = (float *)arena_at(s, group->gradient) + bucket_share(s, stage%d_groups, bucket);", s);
+    emit_line(out, "if (group->home && s->index[group->owner] == 0)");
+    emit_line(out, "    norm2 += lp_sumsq(bucket->share_elements, g);");
+    emit_close(out, "");
+    trainer_print_waits(t, out, &world, NULL);
+    emit_line(out, "pair[0] = %s;", loss_owner(t, s));
+    emit_line(out, "pair[1] = (float)norm2;");
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, 2, LP_F32, LP_SUM);");
+    trainer_print_waits(t, out, &clip, NULL);
+    emit_line(out, "lp_wait(&s->world);");
+    emit_line(out, "s->loss = pair[0];");
+    emit_line(out, "s->norm = sqrt(pair[1]);");
+    emit_line(out, "const double limit = s->rank->options->clip;");
+    emit_line(out, "s->coef = limit > 0.0 ? fmin(1.0, limit / (s->norm + 1e-6)) : 1.0;");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_update(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out, "AdamW on this rank's share of a bucket, then the new weights go to whoever uses them.");
+    emit_open_function(out, "static void stage%d_update(State *s, int b)", s);
+    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const Group *group = &stage%d_groups[bucket->group];", s);
+    if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
+        emit_line(out, "lp_wait(&s->bucket[b]);");
+    emit_line(out, "update_share(s, group, bucket, bucket_share(s, stage%d_groups, bucket));", s);
+    if (stage_communicates(stage, true))
+        emit_line(out, "stage%d_gather(s, b, group->weight);", s);
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_tied(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    bool any = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        any = any || stage->groups.at[g].tied_stage != NONE;
+    if (!any)
+        return;
+    emit_comment(out, "A tied parameter has a home in two stages: the gradients of both are added, so both copies take the same "
+                      "step.");
+    emit_open_function(out, "static void stage%d_tied(State *s, int g)", s);
+    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "if (bucket->group != g)");
+    emit_line(out, "    continue;");
+    if (trainer_bucket_waits(t, out, s, PLACE_TIED))
+        emit_line(out, "lp_wait(&s->bucket[b]);");
+    emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[g].gradient);", s);
+    emit_line(out, "lp_all_reduce(&s->bucket[b], s->tied, flat + bucket_share(s, stage%d_groups, bucket), "
+                   "bucket->share_elements, LP_F32, LP_SUM);", s);
+    emit_close(out, "");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_dump(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    (void)t;
+    emit_comment(out, "--dump-grads: the gradients of the first step, whole, before clipping.");
+    emit_open_function(out, "static void stage%d_dump(State *s)", s);
+    if (stage_communicates(stage, true)) {
+        emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+        emit_line(out, "lp_wait(&s->bucket[b]);");
+        emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient);", s, s, s);
+        emit_line(out, "lp_wait(&s->bucket[b]);");
+        emit_close(out, "");
+    }
+    emit_line(out, "LpPart parts[MAX_PARTS];");
+    emit_line(out, "const int count = parts_of(s, parts, true);");
+    emit_line(out, "lp_save(s->rank->options->dump_grads, parts, count, LP_F32);");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+void trainer_print_update(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    print_tables(t, out, s);
+    if (stage_communicates(stage, false)) {
+        print_paths(t, out, s, false);
+        print_close(t, out, s);
+    }
+    if (stage_communicates(stage, true))
+        print_paths(t, out, s, true);
+    print_tied(t, out, s);
+    print_norm(t, out, s);
+    print_dump(t, out, s);
+    print_update(t, out, s);
+}

@@ -1,0 +1,225 @@
+/* waits.c - walks every stage and names its waits. */
+#include "codegen/waits.h"
+
+#include <string.h>
+
+#include "ir/base/vec.h"
+
+typedef struct Entries {
+    Place place;
+    VEC(Event) events;
+} Entries;
+
+struct Waits {
+    Arena *arena;
+    const Program *program;
+    VEC(Entries) places;
+};
+
+/* A communication Step under way. */
+typedef struct Flying {
+    Event event;
+    int micro;
+    int64_t seq;
+    int operands;
+    Operand operand[2 * MAX_OPERANDS];
+} Flying;
+
+typedef struct Flight {
+    VEC(Flying) steps; /* of one stream, not yet waited for */
+} Flight;
+
+static bool place_same(const Place *a, const Place *b)
+{
+    return a->kind == b->kind && a->stage == b->stage && a->class == b->class && a->backward == b->backward &&
+           a->inst == b->inst && a->index == b->index;
+}
+
+static Entries *entries_at(Waits *waits, Place place)
+{
+    for (int i = 0; i < waits->places.n; i++) {
+        if (place_same(&waits->places.at[i].place, &place))
+            return &waits->places.at[i];
+    }
+    vec_push(waits->arena, &waits->places) = (Entries){.place = place};
+    return &waits->places.at[waits->places.n - 1];
+}
+
+static void add_event(Waits *waits, Place place, Event event)
+{
+    Entries *entries = entries_at(waits, place);
+    for (int i = 0; i < entries->events.n; i++) {
+        Event *known = &entries->events.at[i];
+        if (known->kind == event.kind && known->class == event.class && known->backward == event.backward &&
+            known->inst == event.inst && known->stream == event.stream && known->bucket == event.bucket) {
+            known->any_slot = known->any_slot || event.any_slot;
+            return;
+        }
+    }
+    vec_push(waits->arena, &entries->events) = event;
+}
+
+int waits_at(const Waits *waits, const Place *place, const Event **ret_events)
+{
+    for (int i = 0; i < waits->places.n; i++) {
+        if (place_same(&waits->places.at[i].place, place)) {
+            *ret_events = waits->places.at[i].events.at;
+            return waits->places.at[i].events.n;
+        }
+    }
+    return 0;
+}
+
+/* Which instruction of which class the Step runs. */
+static void find_inst(const Program *program, const Step *step, int *ret_class, int *ret_backward, int *ret_inst)
+{
+    const Body *body = step->body;
+    for (int c = 0; c < program->net->classes.n; c++) {
+        if (program->body[c] == body)
+            *ret_class = c;
+    }
+    bool forward = step->inst >= body->forward.at && step->inst < body->forward.at + body->forward.n;
+    *ret_backward = !forward;
+    *ret_inst = (int)(step->inst - (forward ? body->forward.at : body->backward.at));
+}
+
+static Event event_of(const Program *program, const Step *step)
+{
+    Event event = {.kind = EVENT_WORLD};
+    switch (step->kind) {
+    case STEP_SEND: case STEP_RECV:
+        event.kind = EVENT_MESSAGE;
+        event.stream = step->stream;
+        break;
+    case STEP_MOVE: case STEP_TIED:
+        if (step->inst) {
+            event.kind = EVENT_INST;
+            find_inst(program, step, &event.class, &event.backward, &event.inst);
+        } else {
+            event.kind = EVENT_BUCKET;
+            event.bucket = step->bucket;
+        }
+        break;
+    default:
+        break;
+    }
+    return event;
+}
+
+/* Messages, buckets and the world belong to a stage: a link waits for them before its body. Collectives of bodies are waited for at
+ * the instruction. */
+static Place place_of(const Program *program, const Step *step, EventKind kind)
+{
+    Place place = {.stage = step->stage};
+    const Entry *entry = &program->stage[step->stage].table.at[step->entry];
+    if (step->inst) {
+        find_inst(program, step, &place.class, &place.backward, &place.inst);
+        place.kind = PLACE_INST;
+        if (kind == EVENT_INST) {
+            place.stage = NONE;
+            return place;
+        }
+        return (Place){.kind = PLACE_LINK, .stage = step->stage, .backward = place.backward, .index = step->link};
+    }
+    place.index = step->bucket == NONE ? 0 : step->bucket;
+    switch (step->kind) {
+    case STEP_LOAD:
+        place.kind = PLACE_LOAD;
+        break;
+    case STEP_SEND: case STEP_RECV:
+        place.kind = step->kind == STEP_SEND ? PLACE_SEND : PLACE_RECV;
+        place.index = step->message;
+        break;
+    case STEP_TIED:
+        place.kind = PLACE_TIED;
+        break;
+    case STEP_OWN_LOSS: case STEP_WORLD:
+        place.kind = PLACE_WORLD;
+        break;
+    case STEP_MOVE:
+        place.kind = entry->kind == ENTRY_UPDATE ? PLACE_GATHER : PLACE_REDUCE;
+        break;
+    default:
+        place.kind = step->node->op == OP_SUMSQ ? PLACE_NORM : step->node->op == OP_CLIP ? PLACE_CLIP : PLACE_UPDATE;
+        break;
+    }
+    return place;
+}
+
+static RingKind ring_of_stream(Stream stream)
+{
+    return stream == STREAM_SEND_ACT ? RING_OUT : stream == STREAM_RECV_ACT ? RING_IN
+           : stream == STREAM_SEND_GRAD ? RING_GRAD_OUT : RING_GRAD_IN;
+}
+
+static bool same_slot(const Program *program, const Step *step, Stream stream, int micro)
+{
+    int n = program->stage[step->stage].ring[ring_of_stream(stream)].n;
+    return step->micro != NONE && n > 0 && step->micro % n == micro % n;
+}
+
+/* The Step waits for everything of the stream up to seq. */
+static void wait_until(Waits *waits, const Step *step, Stream stream, Flight *flight, int64_t seq)
+{
+    int kept = 0;
+    for (int i = 0; i < flight->steps.n; i++) {
+        Flying *flying = &flight->steps.at[i];
+        if (flying->seq > seq) {
+            flight->steps.at[kept++] = *flying;
+            continue;
+        }
+        Event event = flying->event;
+        event.any_slot = event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, stream, flying->micro);
+        add_event(waits, place_of(waits->program, step, event.kind), event);
+    }
+    flight->steps.n = kept;
+}
+
+static bool conflicts(const Flying *flying, const Step *step)
+{
+    for (int i = 0; i < flying->operands; i++) {
+        for (int k = 0; k < step->operands; k++) {
+            const Operand *a = &flying->operand[i], *b = &step->operand[k];
+            bool apart = a->address + a->bytes <= b->address || b->address + b->bytes <= a->address;
+            if (!apart && a->bytes && b->bytes && (a->write || b->write))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void walk_stage(Waits *waits, int stage)
+{
+    Arena *scratch = arena_new("waits");
+    Flight flight[STREAM_COUNT];
+    memset(flight, 0, sizeof flight);
+    Walk *walk = walk_begin(scratch, waits->program, stage, 0, 2);
+    for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
+        for (int w = 0; w < step->waits; w++) {
+            if (step->wait[w].stream != STREAM_COMPUTE)
+                wait_until(waits, step, step->wait[w].stream, &flight[step->wait[w].stream], step->wait[w].seq);
+        }
+        if (step->stream == STREAM_COMPUTE)
+            continue;
+        Flight *own = &flight[step->stream];
+        for (int i = own->steps.n - 1; i >= 0; i--) {
+            if (conflicts(&own->steps.at[i], step)) {
+                wait_until(waits, step, step->stream, own, own->steps.at[i].seq);
+                break;
+            }
+        }
+        Flying *flying = &vec_push(scratch, &own->steps);
+        *flying = (Flying){event_of(waits->program, step), step->micro, step->seq, step->operands, {{0}}};
+        memcpy(flying->operand, step->operand, (size_t)step->operands * sizeof step->operand[0]);
+    }
+    arena_free(scratch);
+}
+
+Waits *waits_collect(Arena *arena, const Program *program)
+{
+    Waits *waits = ARENA_NEW(arena, Waits);
+    *waits = (Waits){.arena = arena, .program = program};
+    for (int s = 0; s < program->stages; s++)
+        walk_stage(waits, s);
+    return waits;
+}

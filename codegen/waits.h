@@ -1,0 +1,44 @@
+/* waits.h - what a host trainer must wait for, where: the events of the walk, named so that one body serves all layers and
+ * micro-batches.
+ *
+ * A Step of the walk waits for numbers of other streams; emitted code waits for named events: the collective of an instruction,
+ * a message of a ring slot, a bucket, the world reduction. All walks of the plan are taken together: the union of what
+ * a place ever waits for is waited for every time, since waiting for an idle event costs nothing. A stream of the walk runs in
+ * order, MPI operations do not: a wait for number k of a stream is one for every earlier number that is not known to be
+ * finished. All waits happen on the one thread that issues everything. */
+#ifndef LPLAN_CODEGEN_WAITS_H
+#define LPLAN_CODEGEN_WAITS_H
+
+#include "ir/lower/walk.h"
+
+typedef enum { EVENT_INST, EVENT_MESSAGE, EVENT_BUCKET, EVENT_WORLD } EventKind;
+
+typedef struct Event {
+    EventKind kind;
+    int class, backward, inst; /* EVENT_INST */
+    Stream stream;             /* EVENT_MESSAGE */
+    int bucket;
+    bool any_slot;             /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
+} Event;
+
+typedef enum {
+    PLACE_INST,   /* before an instruction: of every stage */
+    PLACE_LINK,   /* before a link's body */
+    PLACE_LOAD,   /* before the batch is read */
+    PLACE_SEND, PLACE_RECV,
+    PLACE_REDUCE, PLACE_TIED, PLACE_NORM, PLACE_WORLD, PLACE_CLIP, PLACE_UPDATE, PLACE_GATHER,
+    PLACE_COUNT
+} PlaceKind;
+
+typedef struct Place {
+    PlaceKind kind;
+    int stage;                 /* NONE for PLACE_INST */
+    int class, backward, inst; /* PLACE_INST: class and instruction; PLACE_LINK: the part */
+    int index;                 /* link, bucket, or message kind */
+} Place;
+
+typedef struct Waits Waits;
+Waits *waits_collect(Arena *arena, const Program *program);
+/* The events to wait for at a place, in the order of the walk. */
+int waits_at(const Waits *waits, const Place *place, const Event **ret_events);
+#endif

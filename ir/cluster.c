@@ -1,0 +1,310 @@
+/* cluster.c - lplan-cluster/1: reads, resizes and writes the description of a machine.
+ *
+ *   {"format": "lplan-cluster/1", "name": "dgx-a100", "notes": ["..."], "devices": 32,
+ *    "device": {"name": "A100", "target": "cuda", "tag": "estimated", "memory_bytes": 85899345920,
+ * ...}, "links": [{"name": "nvswitch", "width": 8, "bytes_per_s": 220000000000, "latency_ns": 1500,
+ *               "half_bytes": 2000000, "tag": "measured"}, {"name": "infiniband", "width": 4,
+ * ...}]}
+ *
+ * Every key but `notes` is required, the product of the widths is the number of devices, and a
+ * ring of n devices takes steps * latency_ns + (bytes on the wire + half_bytes) / bytes_per_s. */
+#include "ir/cluster.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/cluster_preset.h"
+
+enum { DEVICES_MAX = 1 << 20, NAME_MAX_CHARS = 80 };
+static const int64_t bytes_max = INT64_C(1) << 50;
+static const int64_t rate_max = INT64_C(1000000000000000000);
+static const int64_t ns_max = INT64_C(1000000000);
+
+const char *const tag_text[TAG_COUNT] = {"estimated", "calibrated", "measured"};
+static const char *const target_text[] = {"host", "cuda"};
+
+/* Names end up in reports and in comments of emitted code, so they are plain words. */
+static bool read_name(Json object, const char **ret)
+{
+    Json at = json_get(object, "name");
+    if (!json_str(at, ret))
+        return false;
+    size_t length = strlen(*ret);
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ._+-()";
+    if (length > 0 && length <= NAME_MAX_CHARS && strspn(*ret, allowed) == length)
+        return true;
+    json_fail(at, "this is not a name");
+    diag_help(at.doc->diag, "use 1 to %d letters, digits, spaces or ._+-()", NAME_MAX_CHARS);
+    return false;
+}
+
+static bool read_tag(Json object, Tag *ret)
+{
+    int word = 0;
+    if (!json_word(json_get(object, "tag"), tag_text, TAG_COUNT, &word))
+        return false;
+    *ret = (Tag)word;
+    return true;
+}
+
+static bool read_notes(Json object)
+{
+    Json notes = json_get(object, "notes");
+    if (!notes.value)
+        return true;
+    if (!json_want_array(notes))
+        return false;
+    bool good = true;
+    for (int i = 0; i < json_len(notes); i++) {
+        const char *note;
+        good &= json_str(json_at(notes, i), &note);
+    }
+    return good;
+}
+
+typedef struct IntKey {
+    const char *key;
+    int64_t min, max;
+    int64_t *ret;
+} IntKey;
+
+static bool read_ints(Json object, const IntKey *keys, int count)
+{
+    bool good = true;
+    for (int i = 0; i < count; i++)
+        good &= json_int(json_get(object, keys[i].key), keys[i].min, keys[i].max, keys[i].ret);
+    return good;
+}
+
+static bool read_device(Json at, Device *device)
+{
+    static const char *const keys[] = {"name",
+                                       "target",
+                                       "tag",
+                                       "notes",
+                                       "memory_bytes",
+                                       "margin_bytes",
+                                       "flops_f32",
+                                       "flops_bf16",
+                                       "launch_ns",
+                                       "gemm_permille",
+                                       "small_gemm_flops",
+                                       "memory_permille",
+                                       "memory_bytes_per_s"};
+    if (!json_want_object(at))
+        return false;
+    const IntKey ints[] = {
+        {"memory_bytes", 1, bytes_max, &device->memory_bytes},
+        {"margin_bytes", 0, bytes_max, &device->margin_bytes},
+        {"flops_f32", 1, rate_max, &device->flops_f32},
+        {"flops_bf16", 1, rate_max, &device->flops_bf16},
+        {"memory_bytes_per_s", 1, rate_max, &device->memory_bytes_per_s},
+        {"launch_ns", 0, ns_max, &device->launch_ns},
+        {"gemm_permille", 1, 1000, &device->gemm_permille},
+        {"small_gemm_flops", 0, rate_max, &device->small_gemm_flops},
+        {"memory_permille", 1, 1000, &device->memory_permille},
+    };
+    int target = 0;
+    bool good = json_only_keys(at, keys, (int)(sizeof keys / sizeof *keys));
+    good &= read_name(at, &device->name);
+    good &= json_word(json_get(at, "target"), target_text, 2, &target);
+    good &= read_tag(at, &device->tag);
+    good &= read_notes(at);
+    good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
+    device->target = target_text[target];
+    if (good && device->margin_bytes >= device->memory_bytes)
+        good = json_fail(json_get(at, "margin_bytes"), "the margin leaves nothing of the memory");
+    return good;
+}
+
+static bool read_level(Json at, LinkLevel *level)
+{
+    static const char *const keys[] = {"name",       "width", "bytes_per_s", "latency_ns",
+                                       "half_bytes", "tag",   "notes"};
+    if (!json_want_object(at))
+        return false;
+    int64_t width = 0;
+    const IntKey ints[] = {
+        {"width", 1, DEVICES_MAX, &width},
+        {"bytes_per_s", 1, rate_max, &level->bytes_per_s},
+        {"latency_ns", 0, ns_max, &level->latency_ns},
+        {"half_bytes", 0, bytes_max, &level->half_bytes},
+    };
+    bool good = json_only_keys(at, keys, (int)(sizeof keys / sizeof *keys));
+    good &= read_name(at, &level->name);
+    good &= read_tag(at, &level->tag);
+    good &= read_notes(at);
+    good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
+    level->width = (int)width;
+    return good;
+}
+
+static bool read_links(Json links, Cluster *cluster)
+{
+    if (!json_want_array(links))
+        return false;
+    int count = json_len(links);
+    if (count < 1 || count > MAX_LEVELS)
+        return json_fail(links, "expected 1 to %d link levels, not %d", MAX_LEVELS, count);
+    bool good = true;
+    for (int i = 0; i < count; i++)
+        good &= read_level(json_at(links, i), &cluster->level[i]);
+    cluster->levels = count;
+    return good;
+}
+
+Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
+{
+    static const char *const keys[] = {"format", "name", "notes", "devices", "device", "links"};
+    static const char *const formats[] = {"lplan-cluster/1"};
+    Cluster *cluster = ARENA_NEW(arena, Cluster);
+    int format = 0;
+    int64_t devices = 0;
+    if (!json_want_object(json) || !json_word(json_get(json, "format"), formats, 1, &format))
+        return NULL;
+    bool good = json_only_keys(json, keys, (int)(sizeof keys / sizeof *keys));
+    good &= read_name(json, &cluster->name);
+    good &= read_notes(json);
+    good &= json_int(json_get(json, "devices"), 1, DEVICES_MAX, &devices);
+    good &= read_device(json_get(json, "device"), &cluster->device);
+    good &= read_links(json_get(json, "links"), cluster);
+    if (!good)
+        return NULL;
+    int64_t product = 1;
+    for (int i = 0; i < cluster->levels && product <= DEVICES_MAX; i++)
+        product *= cluster->level[i].width;
+    if (product != devices) {
+        json_fail(json_get(json, "devices"),
+                  "%lld devices, but the widths of the links multiply to %lld", (long long)devices,
+                  (long long)product);
+        diag_help(diag, "devices is the product of the widths of all links");
+        return NULL;
+    }
+    cluster->devices = (int)devices;
+    cluster->doc = json.doc;
+    return cluster;
+}
+
+static Cluster *read_doc(Arena *arena, Diag *diag, JsonDoc *doc)
+{
+    return doc ? cluster_read(arena, diag, json_root(doc)) : NULL;
+}
+
+static Cluster *no_such(Arena *arena, Diag *diag, const char *name, const char *why)
+{
+    const char **names = ARENA_ARRAY(arena, const char *, cluster_preset_count);
+    Str list = str_new(arena);
+    for (int i = 0; i < cluster_preset_count; i++) {
+        names[i] = cluster_presets[i].name;
+        str_putf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    diag_error(diag, NO_SPAN, "no cluster '%s': not a preset, and as a file: %s", name, why);
+    const char *nearest = str_nearest(name, names, cluster_preset_count);
+    if (nearest)
+        diag_help(diag, "did you mean '%s'? presets are %s", nearest, list.at);
+    else
+        diag_help(diag, "give a file, or one of the presets %s", list.at);
+    return NULL;
+}
+
+Cluster *cluster_load(Arena *arena, Diag *diag, const char *path_or_name)
+{
+    for (int i = 0; i < cluster_preset_count; i++) {
+        const ClusterPreset *preset = &cluster_presets[i];
+        if (!str_eq(preset->name, path_or_name))
+            continue;
+        const char *path = arena_printf(arena, "<preset %s>", preset->name);
+        return read_doc(arena, diag,
+                        json_parse(arena, diag, path, preset->text, strlen(preset->text)));
+    }
+    size_t length = 0;
+    const char *text = file_read(arena, path_or_name, &length);
+    if (!text)
+        return no_such(arena, diag, path_or_name, strerror(errno));
+    const char *path = str_eq(path_or_name, "-") ? "<stdin>" : path_or_name;
+    return read_doc(arena, diag, json_parse(arena, diag, path, text, length));
+}
+
+/* Ranks are numbered through the lowest level first, so a group with a stride spans stride *
+ * extent. */
+int cluster_level(const Cluster *cluster, int stride, int extent)
+{
+    int64_t span = (int64_t)stride * extent, joined = 1;
+    for (int i = 0; i < cluster->levels; i++) {
+        joined *= cluster->level[i].width;
+        if (joined >= span)
+            return i;
+    }
+    return cluster->levels - 1;
+}
+
+static int largest_divisor(int number, int most)
+{
+    int width = most < number ? most : number;
+    while (number % width != 0)
+        width--;
+    return width;
+}
+
+bool cluster_resize(Diag *diag, Cluster *cluster, int devices)
+{
+    if (devices < 1 || devices > DEVICES_MAX) {
+        diag_error(diag, NO_SPAN, "%d devices: expected 1 to %d", devices, DEVICES_MAX);
+        return false;
+    }
+    LinkLevel *domain = &cluster->level[0];
+    bool elastic = cluster->levels > 1 || str_eq(cluster->device.target, "host");
+    if (!elastic && devices > domain->width) {
+        diag_error(diag, NO_SPAN, "%s joins %d devices and no link of cluster '%s' joins more",
+                   domain->name, domain->width, cluster->name);
+        diag_help(diag, "add a second entry to its links");
+        return false;
+    }
+    int rest = devices, top = cluster->levels - 1;
+    for (int i = 0; i < top; i++) {
+        int width = largest_divisor(rest, cluster->level[i].width);
+        if (i == 0 && width < rest && width < cluster->level[0].width)
+            diag_warning(diag, NO_SPAN, "%d devices do not fill domains of %d: %d of each are used",
+                         devices, cluster->level[0].width, width);
+        cluster->level[i].width = width;
+        rest /= width;
+    }
+    cluster->level[top].width = rest;
+    while (cluster->levels > 1 && cluster->level[cluster->levels - 1].width == 1)
+        cluster->levels--;
+    cluster->devices = devices;
+    return true;
+}
+
+static json_t *level_json(const LinkLevel *level)
+{
+    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:s}", "name", level->name, "width", level->width,
+                     "bytes_per_s", (json_int_t)level->bytes_per_s, "latency_ns",
+                     (json_int_t)level->latency_ns, "half_bytes", (json_int_t)level->half_bytes,
+                     "tag", tag_text[level->tag]);
+}
+
+static json_t *device_json(const Device *device)
+{
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", device->name,
+        "target", device->target, "tag", tag_text[device->tag], "memory_bytes",
+        (json_int_t)device->memory_bytes, "margin_bytes", (json_int_t)device->margin_bytes,
+        "flops_f32", (json_int_t)device->flops_f32, "flops_bf16", (json_int_t)device->flops_bf16,
+        "memory_bytes_per_s", (json_int_t)device->memory_bytes_per_s, "launch_ns",
+        (json_int_t)device->launch_ns, "gemm_permille", (json_int_t)device->gemm_permille,
+        "small_gemm_flops", (json_int_t)device->small_gemm_flops, "memory_permille",
+        (json_int_t)device->memory_permille);
+}
+
+json_t *cluster_json(const Cluster *cluster)
+{
+    json_t *links = json_array();
+    for (int i = 0; i < cluster->levels; i++)
+        json_array_append_new(links, level_json(&cluster->level[i]));
+    return json_pack("{s:s, s:s, s:i, s:o, s:o}", "format", "lplan-cluster/1", "name",
+                     cluster->name, "devices", cluster->devices, "device",
+                     device_json(&cluster->device), "links", links);
+}

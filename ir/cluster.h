@@ -1,0 +1,60 @@
+/* cluster.h - the machine, as data: devices, link levels, memory. lplan-cluster/1. */
+#ifndef LPLAN_IR_CLUSTER_H
+#define LPLAN_IR_CLUSTER_H
+
+#include "ir/base/json.h"
+
+enum { MAX_LEVELS = 4 };
+
+typedef enum { TAG_ESTIMATED, TAG_CALIBRATED, TAG_MEASURED, TAG_COUNT } Tag;
+extern const char *const tag_text[TAG_COUNT];
+
+/* One level of links: groups of `width` consecutive lower groups share it. Level 0 joins the
+ * devices of a domain. */
+typedef struct LinkLevel {
+    const char *name;    /* "nvswitch", "infiniband", "shm" */
+    int width;           /* lower-level groups joined (devices at level 0) */
+    int64_t bytes_per_s; /* per device and direction */
+    int64_t latency_ns;  /* of one hop of a ring */
+    int64_t half_bytes;  /* message size at which half the bandwidth is reached */
+    Tag tag;
+} LinkLevel;
+
+typedef struct Device {
+    const char *name;
+    int64_t memory_bytes;
+    int64_t margin_bytes; /* kept free: context, fragmentation, libraries; every line with its tag
+                             is in outside[] of a report */
+    int64_t flops_f32, flops_bf16; /* dense peak, per second */
+    int64_t memory_bytes_per_s;
+    int64_t launch_ns;
+    int64_t gemm_permille;    /* of peak that a large GEMM reaches */
+    int64_t small_gemm_flops; /* a GEMM of this many FLOPs reaches half of that */
+    int64_t memory_permille;  /* of bandwidth a streaming kernel reaches */
+    const char *target;       /* "host" or "cuda" */
+    Tag tag;
+} Device;
+
+typedef struct Cluster {
+    const char *name;
+    int devices; /* in all */
+    Device device;
+    int levels;
+    LinkLevel level[MAX_LEVELS];
+    JsonDoc *doc; /* NULL when built in memory */
+} Cluster;
+
+/* By file, or by the name of a preset (dgx-a100, dgx-h100, dgx-h200, host). NULL after a located
+ * error. */
+Cluster *cluster_load(Arena *arena, Diag *diag, const char *path_or_name);
+Cluster *cluster_read(Arena *arena, Diag *diag, Json json);
+/* Level that a group of `extent` ranks with this stride in rank order crosses. */
+int cluster_level(const Cluster *cluster, int stride, int extent);
+/* `--gpus N`: the same machine with another number of devices. The lower levels keep their widths
+ * where N divides so, the top level takes the rest. False after an error; a warning when domains
+ * are used in part. */
+bool cluster_resize(Diag *diag, Cluster *cluster, int devices);
+/* The cluster as lplan-cluster/1 for embedding in a plan; a new reference. Notes are left out. */
+json_t *cluster_json(const Cluster *cluster);
+
+#endif

@@ -1,0 +1,44 @@
+/* eval.h - what every op means, as plain loops over doubles, and the oracle: a whole net evaluated
+ * un-placed.
+ *
+ * eval_node works on local blocks: the evaluator of a placed program calls it with each rank's
+ * extents and origins, the oracle with whole values. */
+#ifndef LPLAN_IR_EVAL_H
+#define LPLAN_IR_EVAL_H
+
+#include "ir/graph.h"
+
+/* One op on one block. in and out are dense and row-major in the local extents of their letters;
+ * ids are whole numbers. extent: per letter, of the block. origin: per letter, the global index
+ * where the block begins; read for `base` letters only. An output may not share memory with an
+ * input. */
+void eval_node(const Net *net, const Graph *graph, const Node *node, const double *const *in,
+               double *const *out, const int64_t extent[MAX_LETTERS],
+               const int64_t origin[MAX_LETTERS]);
+
+/* One micro-batch: ids, labels and weights, [b, s] of the whole micro-batch each. */
+typedef struct EvalBatch {
+    const double *data[DATA_COUNT];
+} EvalBatch;
+
+/* Elements of the i-th parameter of the net, padding included; whether weight decay applies. */
+int64_t eval_param_elements(const Net *net, int i);
+bool eval_param_decays(const Net *net, int i);
+
+/* Loss summed over the micro-batches, and per NetParam the gradient summed over micro-batches and
+ * uses; grad NULL: forward only. */
+double eval_net(const Net *net, const double *const *param, const EvalBatch *batch,
+                int micro_batches, double *const *grad);
+
+typedef struct EvalAdam {
+    double beta1, beta2, eps, decay; /* decay of parameters that take it; 0 for the others */
+    double clip;                     /* of the global norm; <= 0: none */
+} EvalAdam;
+
+/* One AdamW step over all parameters, in place; `step` counts from 1. Gives the norm of the
+ * gradients before clipping. */
+double eval_step(const Net *net, const EvalAdam *adam, double lr, int64_t step,
+                 double *const *param, double *const *m, double *const *v,
+                 const double *const *grad);
+
+#endif

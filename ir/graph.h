@@ -1,0 +1,203 @@
+/* graph.h - what the model means: values, nodes, blocks, and the chain of blocks that is the model.
+ *
+ * A Net is a chain of links; each link is an instance of a *class*: one Graph whose forward and
+ * backward nodes are the same for every instance (identical layers are one class with a count).
+ * Classes hand on one value along the chain (the residual stream) and take back its gradient.
+ * Everything is an index into arrays of an arena.
+ *
+ * A value's axes are Dims of the Net, major to minor, dense. Dims may be products seen apart (heads
+ * = g, r): then they are several axes. A node's signature gives each operand axis a letter; two
+ * axes with one letter have one Dim, but one Dim may have two letters (the positions of queries, s,
+ * and of keys, t). */
+#ifndef LPLAN_IR_GRAPH_H
+#define LPLAN_IR_GRAPH_H
+
+#include "ir/base/diag.h"
+#include "ir/base/vec.h"
+#include "ir/op.h"
+
+typedef int16_t DimId;
+typedef int32_t ValueId;
+typedef int32_t NodeId;
+
+enum { MAX_AXES = 6, MAX_IN = 8, MAX_OUT = 3, MAX_LETTERS = 12, NONE = -1 };
+
+typedef enum { DIM_BATCH, DIM_SEQUENCE, DIM_OTHER } DimKind;
+
+typedef struct Dim {
+    const char *name; /* identifier */
+    char letter;      /* unique among dims; 't' is kept for the key positions of the sequence */
+    DimKind kind;
+    int64_t extent; /* what memory and kernels see; the batch dim is the *global* micro-batch */
+    int64_t used;   /* <= extent: beyond it are padding rows that index-valued ops leave out
+                       (vocabulary) */
+} Dim;
+
+typedef enum { NUM_FLOAT, NUM_INDEX } Number; /* the recipe of the plan turns it into a dtype */
+
+typedef enum {
+    VALUE_DATA, /* ids, labels, loss weight: read from the batch */
+    VALUE_PARAM,
+    VALUE_CHAIN_IN, /* x of the previous link */
+    VALUE_GRAD_IN,  /* gradient of this link's output */
+    VALUE_NODE,
+    VALUE_INPUT /* any other input: optimizer state, the flat buckets; never in a model's net */
+} ValueKind;
+
+typedef enum {
+    DATA_IDS,
+    DATA_LABELS,
+    DATA_WEIGHT,
+    DATA_COUNT
+} DataId; /* weight = mask / valid tokens of the step */
+
+typedef struct Value {
+    const char *name; /* unique in its graph, an identifier with dots */
+    ValueKind kind;
+    Number number;
+    int axes;
+    DimId dim[MAX_AXES];
+    NodeId made; /* NONE unless VALUE_NODE */
+    int out; /* which output of `made`; the DataId of a VALUE_DATA; the index of a VALUE_PARAM */
+} Value;
+
+typedef struct Sig {
+    int letters;
+    char letter[MAX_LETTERS]; /* printed form */
+    DimId dim[MAX_LETTERS];
+    /* Letter indices; axis counts are the values'. */
+    int8_t in[MAX_IN][MAX_AXES], out[MAX_OUT][MAX_AXES];
+    uint16_t nosplit, base; /* sets of letters, from the op's row */
+    uint16_t in_out;        /* letters that occur in every output */
+} Sig;
+
+typedef enum { SEG_FORWARD, SEG_BACKWARD } Segment;
+/* Backward nodes: on the way to the gradient of the chain input, or only to a parameter's. */
+typedef enum { FLOW_FORWARD, FLOW_INPUT, FLOW_WEIGHT } Flow;
+
+typedef struct Node {
+    const char *name; /* unique in its graph */
+    OpId op;
+    Segment seg;
+    Flow flow;
+    int ins, outs;
+    ValueId in[MAX_IN], out[MAX_OUT];
+    Sig sig;
+    Attrs attrs;
+} Node;
+
+typedef enum { INIT_NORMAL, INIT_ONES, INIT_ZEROS } Init;
+
+/* A parameter of a class. Instances differ by the layer number that replaces {i} in the name. */
+typedef struct Param {
+    const char *name; /* Hugging Face name, "model.layers.{i}.mlp.up_proj.weight" */
+    ValueId value;
+    ValueId grad; /* the value that is its gradient in backward; NONE when nothing reaches it */
+    Init init;
+    double std;
+    bool decay; /* weight decay applies (two or more stored dims) */
+    int stored; /* axes of the stored tensor: its shape is a grouping of the value's axes */
+    int group[MAX_AXES]; /* how many of the value's axes each stored axis spans */
+} Param;
+
+typedef struct Graph {
+    const char *name; /* of the block */
+    Arena *arena;
+    struct Net *net;
+    VEC(Value) values;
+    VEC(Node) nodes; /* forward in order, then backward in order */
+    VEC(Param) params;
+    ValueId data[DATA_COUNT];    /* NONE when not read */
+    ValueId chain_in, chain_out; /* NONE at the ends of the chain */
+    ValueId grad_in, grad_out;   /* gradients of chain_out and chain_in */
+    ValueId loss;                /* scalar, summed over micro-batches; NONE but in the last class */
+} Graph;
+
+typedef struct Link {
+    int class;
+    int index; /* what {i} stands for */
+} Link;
+
+/* A parameter of the model: one or more uses. A name used by two links is one tied parameter. */
+typedef struct NetParam {
+    const char *name;
+    int class, param; /* of its first use */
+    int uses;         /* 2 when tied */
+    int link[2];
+    int use_class[2], use_param[2];
+} NetParam;
+
+typedef struct Net {
+    const char *name;
+    Arena *arena;
+    VEC(Dim) dims;
+    VEC(Graph *) classes;
+    VEC(Link) chain;
+    VEC(NetParam) params; /* in chain order */
+    DimId batch, sequence;
+} Net;
+
+/* An empty Net. */
+Net *net_new(Arena *arena, const char *name);
+/* Dims and values. Names must be identifiers; net_dim gives NONE for an unknown name. The dim of
+ * kind DIM_BATCH or DIM_SEQUENCE becomes the net's. `used` begins as the extent. */
+DimId net_add_dim(Net *net, const char *name, DimKind kind, int64_t extent);
+DimId net_dim(const Net *net, const char *name);
+Graph *net_add_class(Net *net, const char *name);
+/* A value that no node makes. Data values are named as in data_text; the chain's become chain_in
+ * and grad_in; a parameter gets its Param (the last one) with defaults: stored as it is,
+ * normal(0.02). */
+ValueId graph_value(Graph *graph, ValueKind kind, const char *name, int axes, const DimId *dim);
+ValueId graph_find(const Graph *graph, const char *name); /* by name, or NONE */
+/* `stem`, or stem.n2, stem.n3, ...: the first that no value has. */
+const char *graph_fresh_name(const Graph *graph, const char *stem);
+extern const char *const data_text[DATA_COUNT];
+bool name_is_identifier(const char *text, bool dots); /* [A-Za-z_][A-Za-z0-9_]*, with '.' too */
+
+/* Appends a node with signature text such as "bsh,grdh->bsgrd" (one letter per axis of each
+ * operand, checked against the values and the op's pattern; output dims come from the letters, for
+ * output-only letters the dim with that letter). Output values are made and named after the node
+ * (name, name.1, ...). BUG on a signature the caller got wrong. */
+NodeId graph_node(Graph *graph, OpId op, const char *name, const char *sig, const Attrs *attrs,
+                  const ValueId *in, int ins);
+/* The node's first output. */
+ValueId graph_out(const Graph *graph, NodeId node);
+/* "bsh,grdh->bsgrd" */
+void graph_put_sig(Str *str, const Graph *graph, const Node *node);
+
+/* Appends the backward nodes of every node that the loss or chain_out depends on, sets grad_in,
+ * grad_out and each parameter's grad, adds the terms of a value before anything else (while
+ * Partial), and marks flow I or W. */
+void graph_differentiate(Graph *graph);
+/* Sets the flow of every node anew, from grad_out. */
+void graph_mark_flow(Graph *graph);
+/* Collects net->params from the classes and the chain. BUG when shapes differ or a name has more
+ * than two uses. */
+void net_collect_params(Net *net);
+bool param_same_shape(const Net *net, const NetParam *param, int class, int index);
+/* Parameter name with {i} replaced. */
+const char *param_name(Arena *arena, const Param *param, int index);
+
+/* Elements of a value, padding included; of all parameters, tied once and without padding; letter
+ * extents of a node. */
+int64_t value_elements(const Net *net, const Value *value);
+int64_t net_param_count(const Net *net);
+int64_t letter_extent(const Net *net, const Node *node, int letter);
+int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
+/* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
+ * block of it with these extents per letter. */
+int64_t node_flops(const Net *net, const Node *node);
+int64_t node_flops_local(const Node *node, const int64_t extent[MAX_LETTERS]);
+/* Scratch bytes of one launch on a block, by the rule of the op's row in kernels.def. */
+int64_t node_workspace_bytes(const Node *node, const int64_t extent[MAX_LETTERS], int threads);
+
+/* Text form: prints and parses back to an equal net; reports every fault it finds. */
+void net_put_text(Str *str, const Net *net);
+/* One class without its name: equal text is equal content. */
+void graph_put_body(Str *str, const Graph *graph);
+Net *net_parse_text(Arena *arena, Diag *diag, const char *path, const char *text, size_t length);
+/* Every invariant of this header and of the op table; false after appending what is broken, all of
+ * it. */
+bool net_verify(const Net *net, Diag *diag);
+
+#endif

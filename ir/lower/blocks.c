@@ -1,0 +1,110 @@
+/* blocks.c - moves on dense blocks: cut, join, sum. */
+#include "ir/lower/blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int64_t block_elements(const BlockShape *shape)
+{
+    int64_t n = 1;
+    for (int a = 0; a < shape->axes; a++)
+        n *= shape->extent[a];
+    return n;
+}
+
+BlockShape block_after(const BlockShape *shape, const Move *move, int n)
+{
+    BlockShape after = *shape;
+    bool joins =
+        move->kind == MOVE_ALL_GATHER || move->kind == MOVE_ALL_TO_ALL || move->kind == MOVE_PAD;
+    bool cuts = move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_ALL_TO_ALL ||
+                move->kind == MOVE_SLICE;
+    if (joins)
+        after.extent[move->from] *= n;
+    if (cuts && move->to != NONE)
+        after.extent[move->to] /= n;
+    return after;
+}
+
+/* Runs before the axis, and elements of one index of it and all after. */
+static void strides(const BlockShape *shape, int axis, int64_t *ret_outer, int64_t *ret_inner)
+{
+    *ret_outer = *ret_inner = 1;
+    for (int a = 0; a < shape->axes; a++)
+        *(a < axis ? ret_outer : ret_inner) *= shape->extent[a];
+}
+
+/* Piece i of n along the axis of a block of this shape. */
+static void cut(const BlockShape *shape, int axis, int i, int n, const double *from, double *to)
+{
+    int64_t outer, inner;
+    strides(shape, axis, &outer, &inner);
+    for (int64_t o = 0; o < outer; o++)
+        memcpy(to + o * (inner / n), from + o * inner + i * (inner / n),
+               (size_t)(inner / n) * sizeof *to);
+}
+
+/* Puts a block of this shape as piece i of n of a block that is n times as long along the axis. */
+static void paste(const BlockShape *shape, int axis, int i, int n, const double *from, double *to)
+{
+    int64_t outer, inner;
+    strides(shape, axis, &outer, &inner);
+    for (int64_t o = 0; o < outer; o++)
+        memcpy(to + (o * n + i) * inner, from + o * inner, (size_t)inner * sizeof *to);
+}
+
+static void merge(int64_t elements, Monoid monoid, int n, const double *const *from, double *to)
+{
+    memcpy(to, from[0], (size_t)elements * sizeof *to);
+    for (int k = 1; k < n; k++)
+        for (int64_t e = 0; e < elements; e++)
+            to[e] = monoid == MONOID_MAX ? (from[k][e] > to[e] ? from[k][e] : to[e])
+                                         : to[e] + from[k][e];
+}
+
+void block_move(const BlockShape *shape, const Move *move, int n, int me, int order_me,
+                const double *const *from, double *to)
+{
+    int64_t elements = block_elements(shape);
+    BlockShape joined = *shape;
+    if (move->from != NONE && move->from < shape->axes)
+        joined.extent[move->from] *= n;
+    double *whole = calloc((size_t)(elements * n) + 1, sizeof *whole);
+    CHECK(whole != NULL);
+    switch (move->kind) {
+    case MOVE_ALL_REDUCE:
+        merge(elements, move->monoid, n, from, to);
+        break;
+    case MOVE_REDUCE_SCATTER:
+        merge(elements, move->monoid, n, from, whole);
+        cut(shape, move->to, me, n, whole, to);
+        break;
+    case MOVE_ALL_GATHER:
+        for (int k = 0; k < n; k++)
+            paste(shape, move->from, k, n, from[k], to);
+        break;
+    case MOVE_ALL_TO_ALL:
+    case MOVE_PERMUTE:
+        for (int k = 0; k < n; k++)
+            paste(shape, move->from, k, n, from[k], whole);
+        cut(&joined, move->to, move->kind == MOVE_PERMUTE ? order_me : me, n, whole, to);
+        break;
+    case MOVE_SLICE:
+        if (move->to == NONE)
+            memcpy(to, from[me], (size_t)elements * sizeof *to);
+        else
+            cut(shape, move->to, me, n, from[me], to);
+        break;
+    case MOVE_OWN:
+        for (int64_t e = 0; e < elements; e++)
+            to[e] = me == 0 ? from[me][e] : 0;
+        break;
+    case MOVE_PAD:
+        memset(to, 0, (size_t)(elements * n) * sizeof *to);
+        paste(shape, move->from, me, n, from[me], to);
+        break;
+    case MOVE_KIND_COUNT:
+        BUG("no such move");
+    }
+    free(whole);
+}

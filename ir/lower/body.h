@@ -1,0 +1,132 @@
+/* body.h - a placed class: the instructions one stage rank runs for one instance of a block,
+ * forward and backward.
+ *
+ * A Body is a *template*: it names copies (a value under a placement, with a home), not addresses.
+ * The walk binds it to a layer, a micro-batch and slots. Instructions are kernels (one node, or
+ * several fused ones) and moves (collectives and their free relatives) that the algebra derived.
+ * Backward may begin with clones of forward nodes: that is recompute. */
+#ifndef LPLAN_IR_LOWER_BODY_H
+#define LPLAN_IR_LOWER_BODY_H
+
+#include "ir/lower/pass.h"
+#include "ir/lower/place.h"
+#include "ir/plan.h"
+
+/* Where a copy lives, hence how long and at which address:
+ *   data     ids, labels, weight of a micro-batch          ring slot of the micro-batch
+ *   param    weight at its home                             parameter block of the link
+ *   acc      gradient accumulator, and the loss: loop-carried over micro-batches   gradient block
+ * of the link in, out  chain input and output at the boundary         in: saved ring or a
+ * transient; out: the next link's `in` grad_in, grad_out   gradients of chain output, input
+ * transients, or send and receive buffers at the stage's ends saved    forward makes it, backward
+ * reads it            saved block: link offset + ring slot of the micro-batch temp     lives and
+ * dies inside one segment              scratch area, shared by all links fused    never in memory:
+ * inside one fused kernel */
+typedef enum {
+    HOME_DATA,
+    HOME_PARAM,
+    HOME_ACC,
+    HOME_IN,
+    HOME_OUT,
+    HOME_GRAD_IN,
+    HOME_GRAD_OUT,
+    HOME_SAVED,
+    HOME_TEMP,
+    HOME_FUSED,
+    HOME_COUNT
+} Home;
+extern const char *const home_text[HOME_COUNT];
+
+typedef struct Copy {
+    const char
+        *name; /* value's name, made unique among the body's copies when a value has several */
+    ValueId value;
+    Placement place;
+    DType dtype;
+    int64_t local[MAX_AXES]; /* extents of the local block, dense row-major in axis order */
+    int64_t elements, bytes;
+    Home home;
+    int alias;       /* copy whose storage this one is (an in-place all-reduce), or NONE */
+    int param;       /* of HOME_PARAM and HOME_ACC: index in graph->params; NONE for the loss */
+    int64_t offset;  /* saved: in the link's saved block; temp: in the scratch area. Bytes,
+                        64-aligned. Others: by the stage */
+    int first, last; /* instructions of its segment between which a temp lives; for saved: first in
+                        forward, last in backward */
+} Copy;
+
+typedef enum {
+    INST_KERNEL,    /* nodes on local blocks */
+    INST_MOVE,      /* one move: in[0] -> out[0] */
+    INST_ACCUMULATE /* out[0] += in[0] (or = on the first micro-batch): a gradient that had to move
+                       first */
+} InstKind;
+
+enum { MAX_FUSED = 24, MAX_OPERANDS = 16 };
+
+typedef struct Inst {
+    InstKind kind;
+    Form form; /* of a kernel */
+    Flow flow; /* clones of forward nodes in backward keep FLOW_FORWARD */
+    int nodes; /* fused in this order; the last one need not be the only one with stored outputs */
+    NodeId node[MAX_FUSED];
+    Move move;
+    int ins, outs;
+    int in[MAX_OPERANDS];  /* stored copies read, each once */
+    int out[MAX_OPERANDS]; /* stored copies written, each once. HOME_ACC outputs add unless it is
+                              the first micro-batch */
+    /* Which copy each operand of each fused node is: bind_in[i][k] for node[i]'s operand k (fused
+     * copies included). */
+    int (*bind_in)[MAX_IN];
+    int (*bind_out)[MAX_OUT];
+    const char *why; /* one line for a person: "sum of row-parallel o_proj over tp" */
+} Inst;
+
+typedef struct InstList {
+    int n;
+    Inst *at;
+} InstList;
+
+typedef struct Body {
+    const Net *net;
+    const Graph *graph;
+    const ClassPlan *plan;
+    const Mesh *mesh;
+    const Recipe *recipe;
+    VEC(Copy) copies;
+    InstList forward, backward;
+    int in, out, grad_in, grad_out; /* the boundary copies, NONE at the chain's ends */
+    int loss;                       /* accumulator copy of the loss, or NONE */
+    int *param_copy, *acc_copy;     /* per param; acc_copy NONE for a parameter without gradient */
+    bool saves_in;                  /* backward reads the chain input: it lives in the saved ring */
+    int64_t saved_bytes, forward_temp_bytes, backward_temp_bytes;
+} Body;
+
+/* Lowers one class: places every node as its choice says, delivers each use from the cheapest copy,
+ * saves what backward reads, clones what is not kept, accumulates gradients, fuses neighbours, lays
+ * out temps. BUG when the plan was not verified. */
+Body *body_lower(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
+                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price);
+/* The same, pass by pass (pass.h): dumps what was asked for, stops where it was told to. Every pass
+ * is verified. */
+Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
+                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price,
+                        Passes *passes);
+
+/* The dtype of a value under a recipe. */
+DType value_dtype(const Value *value, const Recipe *recipe);
+/* Placement of the gradient accumulator of a parameter: the shards of its home, Partial where the
+ * gradient arises so. */
+Placement body_acc_placement(const Body *body, int param);
+/* Readable text, one instruction a line (--dump-after=place|fuse). */
+void body_put_text(Str *str, const Body *body);
+/* Every placement satisfies its op's rule, every move is legal, every input was produced, no two
+ * live temps overlap. */
+bool body_verify(const Body *body, Diag *diag);
+
+/* The parts of lowering, in fuse.c and temp.c: merge kernels that may run as one row program (never
+ * across a move, a home or a change of flow); give temps their offsets by first fit of their lives.
+ */
+void body_fuse(Arena *arena, Body *body);
+void body_place_temps(Body *body);
+
+#endif

@@ -1,0 +1,376 @@
+/* check_bytes.c - the static proof of one rank's bytes and events.
+ *
+ * All addresses of a trace cut its memory into cells. A cell holds the name of a value and who wrote it and reads it; every Step
+ * has a clock, the latest Step of each stream that is certain to be over before it begins. A read must find the value it names,
+ * of this optimizer step, from its first byte on, behind the write; a write must be behind the write and all reads before it.
+ * Weights, gradients and moments have one name for ever: for them the cell counts what happened in this optimizer step. */
+#include "ir/lower/check_in.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/lower/check_cells.h"
+
+/* Words for the value in a cell. */
+static const char *held(const CellRun *run, const Cell *cell)
+{
+    if (cell->writer < 0)
+        return "nothing was ever written there";
+    const Trace *trace = run->trace;
+    const TraceStep *writer = &trace->steps.at[cell->writer];
+    for (int k = 0; k < writer->operands; k++) {
+        const Operand *operand = &trace->operands.at[writer->operand + k];
+        if (operand->write && operand->name == cell->name && operand->address == cell->base && operand->copy)
+            return arena_printf(run->arena, "%s is there, written by %s", operand->copy->name,
+                                trace_name(run->arena, trace, writer));
+    }
+    return arena_printf(run->arena, "written by %s", trace_name(run->arena, trace, writer));
+}
+
+static bool fault(CellRun *run, const TraceStep *step, const Operand *operand, const Cell *cell, const char *what)
+{
+    return check_fault(run->check, "%s: %s %s, bytes %lld to %lld of the %s; %s", trace_name(run->arena, run->trace, step),
+                       what, operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
+                       (long long)(operand->address + operand->bytes),
+                       cell->region ? region_text[cell->region->kind] : "arena", held(run, cell));
+}
+
+/* ---- order ---- */
+
+static bool is_over(const CellRun *run, const Clock *clock, int writer)
+{
+    const TraceStep *step = &run->trace->steps.at[writer];
+    return clock->seq[step->stream] >= step->seq;
+}
+
+/* The clock of a Step: its stream's past and that of all it waits for. */
+static bool advance(CellRun *run, int at, Clock *ret)
+{
+    const Trace *trace = run->trace;
+    const TraceStep *step = &trace->steps.at[at];
+    bool good = true;
+    *ret = run->now[step->stream];
+    if (step->seq != run->seen[step->stream].n)
+        good = check_fault(run->check, "%s: its number in the stream should be %d", trace_name(run->arena, trace, step),
+                           run->seen[step->stream].n);
+    for (int w = 0; w < step->waits; w++) {
+        const Wait *wait = &trace->waits.at[step->wait + w];
+        bool known = wait->stream < STREAM_COUNT && wait->seq >= 0 && wait->seq < run->seen[wait->stream].n;
+        if (!known) {
+            good = check_fault(run->check, "%s: waits for %s#%lld, which is no earlier Step",
+                               trace_name(run->arena, trace, step),
+                               wait->stream < STREAM_COUNT ? stream_text[wait->stream] : "?", (long long)wait->seq);
+            continue;
+        }
+        const Clock *other = &run->clock[run->seen[wait->stream].at[wait->seq]];
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (other->seq[s] > ret->seq[s])
+                ret->seq[s] = other->seq[s];
+    }
+    ret->seq[step->stream] = run->seen[step->stream].n;
+    run->clock[at] = run->now[step->stream] = *ret;
+    vec_push(run->arena, &run->seen[step->stream]) = at;
+    return good;
+}
+
+/* ---- what a cell of static memory may be asked for ---- */
+
+static bool is_flat(const TraceStep *step)
+{
+    return step->inst == NULL;
+}
+
+/* How many sums a gradient needs before `step` may use it: those of its group's path that come earlier, and the tied one. */
+static int sums_before(const CellRun *run, const TraceStep *step, const Cell *cell)
+{
+    const Group *group = &run->trace->stage->groups.at[cell->region->index];
+    int n = 0;
+    for (int i = 0; i < group->reduce.n; i++) {
+        if (step->move == &group->reduce.move[i])
+            return n;
+        n += group->reduce.move[i].kind != MOVE_SLICE;
+    }
+    return n + (step->kind != STEP_TIED && group->tied_stage != NONE);
+}
+
+static const char *read_gradient(const CellRun *run, const TraceStep *step, Cell *cell)
+{
+    cell->closed = true;
+    if (cell->expected == 0)
+        return NULL;
+    if (cell->round != step->round || cell->adds == 0)
+        return "uses a gradient of an earlier step:";
+    if (cell->adds != cell->expected)
+        return "uses a gradient before every micro-batch has been added:";
+    if (cell->sums != sums_before(run, step, cell))
+        return "uses a gradient whose sums over ranks are not those that come before:";
+    return NULL;
+}
+
+static const char *read_scalar(const CellRun *run, const TraceStep *step, const Operand *operand, const Cell *cell)
+{
+    int64_t which = (operand->address - run->trace->stage->scalars) / 64;
+    if (which == SCALAR_LR || which == SCALAR_STEP)
+        return NULL;
+    if (which == SCALAR_LOSS && cell->expected == 0)
+        return NULL; /* a stage without the loss: zero for ever */
+    if (cell->round != step->round || cell->writer < 0)
+        return "reads a number of an earlier step:";
+    if (which == SCALAR_LOSS && is_flat(step) && cell->adds != cell->expected)
+        return "uses the loss before every micro-batch has been added:";
+    return NULL;
+}
+
+/* A fault of reading a cell whose name does not change, or NULL. */
+static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand, Cell *cell)
+{
+    if (operand->copy && operand->write)
+        return NULL; /* an accumulator: judged as a write */
+    switch (cell->region->kind) {
+    case REGION_GRADIENT:
+        return is_flat(step) ? read_gradient(run, step, cell) : "reads a gradient inside a layer:";
+    case REGION_WEIGHT:
+        if (step->kind == STEP_MOVE)
+            return cell->round == step->round ? NULL : "gathers a weight that this step has not updated:";
+        return cell->round == step->round - 1 ? NULL : "reads a weight of the wrong step:";
+    case REGION_MOMENT1:
+    case REGION_MOMENT2:
+    case REGION_MASTER:
+        return cell->round == step->round - 1 ? NULL : "updates twice in one step:";
+    case REGION_SCALARS:
+        return read_scalar(run, step, operand, cell);
+    default:
+        return NULL;
+    }
+}
+
+static const char *accumulate(const TraceStep *step, const Operand *operand, Cell *cell)
+{
+    bool first = cell->round != step->round || cell->adds == 0;
+    if (cell->expected == 0)
+        return "adds a gradient where there is no parameter:";
+    if (!first && cell->closed)
+        return "adds to a gradient that is already being reduced:";
+    if (first && operand->read)
+        return "adds to what an earlier step left:";
+    if (!first && !operand->read)
+        return "overwrites what earlier micro-batches added:";
+    cell->adds = first ? 1 : cell->adds + 1;
+    cell->sums = 0;
+    cell->closed = false;
+    return cell->adds > cell->expected ? "adds more often than there are micro-batches:" : NULL;
+}
+
+static const char *write_static(const CellRun *run, const TraceStep *step, const Operand *operand, Cell *cell)
+{
+    RegionKind kind = cell->region->kind;
+    if (operand->copy)
+        return kind == REGION_GRADIENT || kind == REGION_SCALARS ? accumulate(step, operand, cell)
+                                                                 : "writes into a layer's weights:";
+    if (kind == REGION_GRADIENT) {
+        const Group *group = &run->trace->stage->groups.at[cell->region->index];
+        cell->sums = sums_before(run, step, cell) + 1;
+        bool moves = step->move >= group->reduce.move && step->move < group->reduce.move + group->reduce.n;
+        return moves || step->kind == STEP_TIED ? NULL : "writes into the gradients:";
+    }
+    return NULL;
+}
+
+/* ---- accesses ---- */
+
+static bool is_static(const Cell *cell)
+{
+    return cell->region && cell->region->kind < REGION_RING;
+}
+
+static bool read_cells(CellRun *run, const TraceStep *step, const Operand *operand, const Clock *clock)
+{
+    CellSpan span = cell_span(run, operand);
+    for (int i = span.begin; i < span.end; i++) {
+        Cell *cell = &run->cell[i];
+        const char *what = NULL;
+        if (!cell->region)
+            what = "reads outside of every region:";
+        else if (is_static(cell))
+            what = read_static(run, step, operand, cell);
+        else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
+            what = "does not find";
+        else if (cell->base != operand->address)
+            what = "finds at another place";
+        if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
+            what = "does not wait for the write of";
+        if (cell->reader[step->stream] < (int32_t)step->seq)
+            cell->reader[step->stream] = (int32_t)step->seq;
+        if (what)
+            return fault(run, step, operand, cell, what);
+    }
+    return true;
+}
+
+static bool write_cells(CellRun *run, int at, const Operand *operand, const Clock *clock)
+{
+    const TraceStep *step = &run->trace->steps.at[at];
+    CellSpan span = cell_span(run, operand);
+    bool good = true;
+    for (int i = span.begin; i < span.end; i++) {
+        Cell *cell = &run->cell[i];
+        const char *what = NULL;
+        if (!cell->region)
+            what = "writes outside of every region:";
+        else if (is_static(cell))
+            what = write_static(run, step, operand, cell);
+        if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
+            what = "may be overtaken by the earlier write of what it writes,";
+        for (int s = 0; s < STREAM_COUNT && !what; s++)
+            if (cell->reader[s] > clock->seq[s])
+                what = arena_printf(run->arena, "does not wait for %s#%d, which still reads what is under", stream_text[s],
+                                    cell->reader[s]);
+        if (what && good)
+            good = fault(run, step, operand, cell, what);
+        cell->writer = at;
+        cell->name = operand->name;
+        cell->base = operand->address;
+        cell->round = step->round;
+        for (int s = 0; s < STREAM_COUNT; s++)
+            cell->reader[s] = -1;
+    }
+    return good;
+}
+
+static bool overlap(const Operand *a, const Operand *b)
+{
+    return a->address < b->address + b->bytes && b->address < a->address + a->bytes;
+}
+
+/* What one Step reads and writes at once lies apart, but for sums and gathers that run in place. */
+static bool check_in_place(CellRun *run, const TraceStep *step)
+{
+    const Operand *operand = &run->trace->operands.at[step->operand];
+    if (is_flat(step) && step->kind != STEP_LOAD)
+        return true; /* flat moves are judged by where their ranges lie */
+    for (int a = 0; a < step->operands; a++)
+        for (int b = 0; b < a; b++) {
+            if ((!operand[a].write && !operand[b].write) || !overlap(&operand[a], &operand[b]))
+                continue;
+            bool in_place = step->kind == STEP_MOVE && step->move->kind == MOVE_ALL_REDUCE &&
+                            operand[a].address == operand[b].address && operand[a].bytes == operand[b].bytes;
+            if (!in_place)
+                return check_fault(run->check, "%s: writes over an operand of its own, bytes %lld to %lld",
+                                   trace_name(run->arena, run->trace, step), (long long)operand[a].address,
+                                   (long long)(operand[a].address + operand[a].bytes));
+        }
+    return true;
+}
+
+/* ---- places ---- */
+
+/* Where a copy of this home may be. */
+static bool is_home(const Region *region, Home home)
+{
+    int k = region->index;
+    switch (home) {
+    case HOME_DATA:
+        return region->kind == REGION_RING && k == RING_DATA;
+    case HOME_PARAM:
+        return region->kind == REGION_WEIGHT;
+    case HOME_ACC:
+        return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS;
+    case HOME_IN:
+        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED : region->kind == REGION_PASS && k < 2;
+    case HOME_OUT:
+        return region->kind == REGION_RING ? k == RING_OUT || k == RING_SAVED : region->kind == REGION_PASS && k < 2;
+    case HOME_GRAD_IN:
+        return region->kind == REGION_RING ? k == RING_GRAD_IN : region->kind == REGION_PASS && k >= 2;
+    case HOME_GRAD_OUT:
+        return region->kind == REGION_RING ? k == RING_GRAD_OUT : region->kind == REGION_PASS && k >= 2;
+    case HOME_SAVED:
+        return region->kind == REGION_RING && k == RING_SAVED;
+    case HOME_TEMP:
+        return region->kind == REGION_SCRATCH;
+    default:
+        return false;
+    }
+}
+
+static bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
+{
+    const Region *region = region_find(run->regions, operand->address, operand->bytes);
+    const char *what = NULL;
+    if (!region) {
+        what = "lies in no region of the layout";
+    } else if (operand->copy) {
+        const StageProgram *stage = run->trace->stage;
+        const Body *body = stage->link[step->link].body;
+        const Copy *copy = operand->copy;
+        for (int hops = 0; copy->alias != NONE && hops < body->copies.n; hops++)
+            copy = &body->copies.at[copy->alias];
+        const Ring *ring = region->kind == REGION_RING ? &stage->ring[region->index] : NULL;
+        int64_t slot = ring ? (operand->address - ring->base) / ring->stride : 0;
+        if (!is_home(region, copy->home))
+            what = "lies in the wrong region";
+        else if (ring && (slot != step->micro % ring->n || (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
+            what = "lies outside of its micro-batch's slot";
+    }
+    if (!what)
+        return true;
+    return check_fault(run->check, "%s: %s, bytes %lld to %lld, %s", trace_name(run->arena, run->trace, step),
+                       operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
+                       (long long)(operand->address + operand->bytes), what);
+}
+
+/* ---- the run ---- */
+
+/* Behind an optimizer step everything that is trained has been updated in it. */
+static bool check_updated(CellRun *run, int round)
+{
+    for (int i = 0; i < run->cells; i++) {
+        const Cell *cell = &run->cell[i];
+        if (!cell->trained || cell->round == round)
+            continue;
+        return check_fault(run->check, "stage %d, rank %d: step %d does not update bytes %lld to %lld of the %s",
+                           run->trace->stage->index, run->trace->coordinate, round, (long long)run->begin[i],
+                           (long long)run->begin[i + 1], region_text[cell->region->kind]);
+    }
+    return true;
+}
+
+static bool run_step(CellRun *run, int at)
+{
+    const Trace *trace = run->trace;
+    const TraceStep *step = &trace->steps.at[at];
+    Clock clock;
+    bool good = advance(run, at, &clock);
+    good &= check_in_place(run, step);
+    for (int pass = 0; pass < 3; pass++)
+        for (int k = 0; k < step->operands; k++) {
+            const Operand *operand = &trace->operands.at[step->operand + k];
+            if (operand->bytes == 0)
+                continue;
+            if (pass == 0)
+                good &= check_place(run, step, operand);
+            if (pass == 1 && operand->read)
+                good &= read_cells(run, step, operand, &clock);
+            if (pass == 2 && operand->write)
+                good &= write_cells(run, at, operand, &clock);
+        }
+    return good;
+}
+
+bool check_bytes(Check *check, const Trace *trace, const RegionList *regions)
+{
+    CellRun *run = cell_run_new(check, trace, regions);
+    bool good = true;
+    for (int i = 0; i < trace->steps.n; i++) {
+        if (i > 0 && trace->steps.at[i].round != trace->steps.at[i - 1].round)
+            good &= check_updated(run, trace->steps.at[i - 1].round);
+        good &= run_step(run, i);
+    }
+    good &= trace->steps.n == 0 || check_updated(run, trace->rounds - 1);
+    int streams = 0;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        streams += run->seen[s].n > 0;
+    if (trace->whole && trace->coordinate == 0)
+        check->report->streams += streams;
+    cell_run_free(run);
+    return good;
+}

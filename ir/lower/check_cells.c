@@ -1,0 +1,152 @@
+/* check_cells.c - cuts the memory of a trace into cells, and says what each is for. */
+#include "ir/lower/check_cells.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EMPTY = INT32_MIN };
+
+/* Slot of an address: its own, or an empty one. */
+static int find_slot(const CellRun *run, int64_t address)
+{
+    uint64_t hash = (uint64_t)address * UINT64_C(0x9e3779b97f4a7c15);
+    int slot = (int)(hash >> 32 & (uint64_t)(run->slots - 1));
+    while (run->at[slot] != EMPTY && run->key[slot] != address)
+        slot = (slot + 1) & (run->slots - 1);
+    return slot;
+}
+
+static void make_table(CellRun *run, int slots)
+{
+    run->slots = slots;
+    run->key = ARENA_ARRAY(run->arena, int64_t, slots);
+    run->at = ARENA_ARRAY(run->arena, int32_t, slots);
+    for (int i = 0; i < slots; i++)
+        run->at[i] = EMPTY;
+}
+
+typedef struct Bounds {
+    VEC(int64_t) list;
+} Bounds;
+
+static void put_bound(CellRun *run, Bounds *bounds, int64_t address)
+{
+    int slot = find_slot(run, address);
+    if (run->at[slot] != EMPTY)
+        return;
+    run->key[slot] = address;
+    run->at[slot] = 0;
+    vec_push(run->arena, &bounds->list) = address;
+    if (bounds->list.n * 2 < run->slots)
+        return;
+    make_table(run, run->slots * 2);
+    for (int i = 0; i < bounds->list.n; i++) {
+        slot = find_slot(run, bounds->list.at[i]);
+        run->key[slot] = bounds->list.at[i];
+        run->at[slot] = 0;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void cut_cells(CellRun *run)
+{
+    const Trace *trace = run->trace;
+    const Recipe *recipe = trace->program->recipe;
+    Bounds bounds = {0};
+    make_table(run, 1 << 12);
+    for (int i = 0; i < run->regions->n; i++) {
+        put_bound(run, &bounds, run->regions->at[i].begin);
+        put_bound(run, &bounds, run->regions->at[i].end);
+    }
+    for (int g = 0; g < trace->stage->groups.n; g++) {
+        const Group *group = &trace->stage->groups.at[g];
+        for (int k = 0; k < group->members.n; k++) {
+            int64_t begin = group->members.at[k].offset, end = begin + group->members.at[k].elements;
+            put_bound(run, &bounds, group->gradient + begin * dtype_bytes(recipe->gradient));
+            put_bound(run, &bounds, group->gradient + end * dtype_bytes(recipe->gradient));
+        }
+        put_bound(run, &bounds, group->weight + group->elements * dtype_bytes(recipe->weight));
+        put_bound(run, &bounds, group->moment1 + group->share_elements * dtype_bytes(recipe->master));
+        put_bound(run, &bounds, group->moment2 + group->share_elements * dtype_bytes(recipe->master));
+        if (group->master != NONE)
+            put_bound(run, &bounds, group->master + group->share_elements * dtype_bytes(recipe->master));
+    }
+    for (int i = 0; i < trace->operands.n; i++) {
+        put_bound(run, &bounds, trace->operands.at[i].address);
+        put_bound(run, &bounds, trace->operands.at[i].address + trace->operands.at[i].bytes);
+    }
+    qsort(bounds.list.at, (size_t)bounds.list.n, sizeof bounds.list.at[0], by_value);
+    run->begin = bounds.list.at;
+    run->cells = bounds.list.n - 1;
+    for (int i = 0; i <= run->cells; i++)
+        run->at[find_slot(run, run->begin[i])] = i;
+}
+
+CellSpan cell_span(const CellRun *run, const Operand *operand)
+{
+    return (CellSpan){run->at[find_slot(run, operand->address)],
+                      run->at[find_slot(run, operand->address + operand->bytes)]};
+}
+
+/* The member of a group that holds the cell, or NULL between members. */
+static const GroupMember *member_of(const Trace *trace, const Group *group, int64_t begin)
+{
+    int64_t element = (begin - group->gradient) / dtype_bytes(trace->program->recipe->gradient);
+    for (int k = 0; k < group->members.n; k++) {
+        const GroupMember *member = &group->members.at[k];
+        if (element >= member->offset && element < member->offset + member->elements)
+            return member;
+    }
+    return NULL;
+}
+
+static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
+{
+    const Trace *trace = run->trace;
+    const StageProgram *stage = trace->stage;
+    const Recipe *recipe = trace->program->recipe;
+    int micros = trace->whole ? trace->program->plan->micro_batches : 1;
+    const Region *region = cell->region;
+    const Group *group = region->kind >= REGION_WEIGHT && region->kind <= REGION_MASTER ? &stage->groups.at[region->index] : NULL;
+    if (region->kind == REGION_WEIGHT)
+        cell->trained = begin < region->begin + group->elements * dtype_bytes(recipe->weight);
+    if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER)
+        cell->trained = begin < region->begin + group->share_elements * dtype_bytes(recipe->master);
+    if (region->kind == REGION_GRADIENT) {
+        const GroupMember *member = member_of(trace, group, begin);
+        cell->expected = member ? micros * member_uses(trace->program, stage, group, member) : 0;
+    }
+    if (region->kind == REGION_SCALARS && begin == stage->scalars + 64 * SCALAR_LOSS)
+        for (int i = 0; i < stage->links; i++)
+            cell->expected += stage->link[i].body->loss != NONE ? micros : 0;
+}
+
+CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *regions)
+{
+    Arena *arena = arena_new("cells");
+    CellRun *run = ARENA_NEW(arena, CellRun);
+    *run = (CellRun){.check = check, .trace = trace, .regions = regions, .arena = arena};
+    memset(run->now, -1, sizeof run->now);
+    cut_cells(run);
+    run->cell = ARENA_ARRAY(arena, Cell, run->cells + 1);
+    run->clock = ARENA_ARRAY(arena, Clock, trace->steps.n + 1);
+    for (int i = 0; i < run->cells; i++) {
+        Cell *cell = &run->cell[i];
+        cell->writer = cell->round = -1;
+        memset(cell->reader, -1, sizeof cell->reader);
+        cell->region = region_find(regions, run->begin[i], run->begin[i + 1] - run->begin[i]);
+        if (cell->region)
+            fill_cell(run, cell, run->begin[i]);
+    }
+    return run;
+}
+
+void cell_run_free(CellRun *run)
+{
+    arena_free(run->arena);
+}

@@ -1,0 +1,120 @@
+/* check_in.h - what the parts of the static proof share: the run, the trace of a rank, the regions of a layout. */
+#ifndef LPLAN_IR_LOWER_CHECK_IN_H
+#define LPLAN_IR_LOWER_CHECK_IN_H
+
+#include "ir/lower/check.h"
+
+typedef struct Check {
+    Arena *arena; /* lives for the whole check */
+    const Program *program;
+    int rounds;
+    const CheckTap *tap; /* or NULL */
+    Diag *diag;
+    CheckReport *report;
+} Check;
+
+/* Appends a fault and returns false. */
+bool check_fault(Check *check, const char *format, ...) LP_PRINTF(2, 3);
+
+/* ---- regions (check_layout.c) ---- */
+
+typedef enum {
+    REGION_SCALARS, REGION_WEIGHT, REGION_GRADIENT, REGION_MOMENT1, REGION_MOMENT2, REGION_MASTER, REGION_RING, REGION_PASS,
+    REGION_SCRATCH, REGION_COUNT
+} RegionKind;
+extern const char *const region_text[REGION_COUNT];
+
+typedef struct Region {
+    RegionKind kind;
+    int index; /* of the group, ring or pass buffer */
+    int64_t begin, end;
+} Region;
+
+typedef struct RegionList {
+    int n;
+    Region *at; /* by address */
+} RegionList;
+
+RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage);
+/* The region that holds [address, address + bytes), or NULL. */
+const Region *region_find(const RegionList *regions, int64_t address, int64_t bytes);
+/* How many uses in this stage add to a group's member: two when both uses of a tied parameter live here. */
+int member_uses(const Program *program, const StageProgram *stage, const Group *group, const GroupMember *member);
+/* Regions disjoint and inside the arena; groups, buckets, rings and pointers consistent. */
+bool check_layout(Check *check, const StageProgram *stage);
+
+/* ---- traces (check.c) ---- */
+
+/* A Step without its operands and waits, which are in the trace's lists. */
+typedef struct TraceStep {
+    StepKind kind;
+    Stream stream;
+    int64_t seq;
+    int round, entry, link, micro, bucket, peer;
+    MsgKind message;
+    bool first, decay;
+    const Body *body;
+    const Inst *inst;
+    const Node *node;
+    const Move *move;
+    int64_t elements, from_element, count;
+    int operand, operands, wait, waits; /* first and number */
+} TraceStep;
+
+/* What one rank does. */
+typedef struct Trace {
+    const Program *program; /* whose table was walked */
+    const StageProgram *stage;
+    int coordinate, rounds;
+    bool whole; /* the whole table, not the rows of one micro-batch */
+    VEC(TraceStep) steps;
+    VEC(Operand) operands;
+    VEC(Wait) waits;
+} Trace;
+
+Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage, int coordinate, bool whole);
+/* "stage 1 block#34 all_gather of layer.q, link 2, micro-batch 3": for a person. */
+const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step);
+bool step_is_collective(const TraceStep *step); /* inside a stage */
+bool step_crosses(const TraceStep *step);       /* sends, receives, tied sums, the world's */
+
+/* ---- the parts ---- */
+
+/* check_body.c */
+bool check_body(Check *check, const Body *body);
+bool check_chain(Check *check); /* neighbours of the chain agree about what they hand on */
+/* A move, by the table of place.h: what it makes of a placement; false when it may not be. */
+bool move_apply(const Placement *before, const Move *move, Placement *ret);
+
+/* check_bytes.c: names, clocks and the cycle of gradients, weights and moments, of one rank. */
+bool check_bytes(Check *check, const Trace *trace, const RegionList *regions);
+
+/* check_order.c */
+typedef struct Crossing { /* one Step that another stage takes part in */
+    StepKind kind;
+    Stream stream;
+    MsgKind message;
+    int peer, micro, round, bucket;
+    int64_t bytes;
+    const Copy *copy;
+    int step; /* of the trace it came from */
+} Crossing;
+typedef struct CrossingList {
+    VEC(Crossing) list;
+} CrossingList;
+void take_crossings(Arena *arena, const Trace *trace, CrossingList *ret);
+/* The communication of another coordinate is that of coordinate 0, Step by Step. */
+bool check_same_communication(Check *check, const Trace *first, const Trace *other);
+/* Groups of one atom list partition the ranks, alike for all members. Counts them. */
+bool check_groups(Check *check, const Trace *trace);
+/* Messages match per channel; the run of all stages reaches its end. */
+bool check_messages(Check *check, const CrossingList *stage);
+bool check_deadlock(Check *check, const CrossingList *stage);
+
+/* check_owner.c: collects what each rank owns and updates, then judges them together. */
+typedef struct Owners Owners;
+Owners *owners_new(Check *check);
+bool owners_add(Check *check, Owners *owners, const Trace *trace);
+bool owners_check(Check *check, Owners *owners);
+
+#endif

@@ -1,0 +1,132 @@
+/* cmd_prove.c - lplan prove: the static proof at full size and the numeric proof on an image, in
+ * words. */
+#include <math.h>
+#include <string.h>
+
+#include "ir/base/cli.h"
+#include "ir/lower/program.h"
+#include "ir/lower/prove.h"
+
+static void put_error(Str *text, double error)
+{
+    if (isinf(error))
+        str_put(text, "NaN or a fault");
+    else
+        str_putf(text, "%.1e", error);
+}
+
+static void put_numeric(Str *text, const ProveReport *report, const ProveOptions *options)
+{
+    str_putf(text,
+             "Numeric proof, on an image of %d rank%s in %d stage%s, %d micro-batch%s, fp64, %d "
+             "optimizer steps,\n"
+             "clip active, uneven masks, one row without tokens, arenas poisoned:\n",
+             report->ranks, report->ranks == 1 ? "" : "s", report->stages,
+             report->stages == 1 ? "" : "s", report->micros, report->micros == 1 ? "" : "es",
+             options->rounds);
+    str_putf(text,
+             "  %s  loss, gradient norm and all %d parameters, against one rank; in program order "
+             "and %d random\n",
+             report->equal ? "equal  " : "UNEQUAL", report->params, options->orders);
+    str_put(text, "           orders that the events allow. Largest relative error ");
+    put_error(text, report->max_error);
+    str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
+    if (report->fault)
+        str_putf(text, "  fault    %s\n", report->fault);
+    str_putf(text, "  memory   %lld bytes touched of %lld laid out\n",
+             (long long)report->touched_bytes, (long long)report->layout_bytes);
+    str_putf(text, "  reach    %d of %d ops, %d Steps;", report->reached_ops, OP_COUNT,
+             report->steps);
+    const char *comma = "";
+    for (int kind = 0; kind < MOVE_KIND_COUNT; kind++)
+        if (report->reached_moves[kind]) {
+            str_putf(text, "%s %d %s", comma, report->reached_moves[kind], move_text[kind]);
+            comma = ",";
+        }
+    str_put(text, *comma ? "\n" : " no moves\n");
+    str_put(text, "           Op rules, moves, ownership and order carry over to the full size. "
+                  "Tile tails, rounding and\n"
+                  "           workspaces do not: kernels have their own tests.\n");
+}
+
+static void put_mutations(Str *text, const ProveReport *report)
+{
+    str_putf(text, "Mutations: %d broken on purpose, %d caught, %d change nothing and must not\n",
+             report->tried, report->caught, report->equivalent);
+    for (int i = 0; i < report->mutations.n; i++) {
+        const MutationReport *row = &report->mutations.at[i];
+        if (!row->good) {
+            str_putf(text, "  %s %s: error ", row->equivalent ? "SHOWS  " : "MISSED ", row->name);
+            put_error(text, row->error);
+            str_putc(text, '\n');
+        }
+    }
+    for (int i = 0; i < report->mutations.n; i++) {
+        const MutationReport *row = &report->mutations.at[i];
+        if (row->good && row->equivalent)
+            str_putf(text, "  equal   %s: %s\n", row->name, row->equivalent);
+    }
+}
+
+static char *report_json(Arena *arena, const ProveReport *report, bool good)
+{
+    json_t *root = json_pack("{s:b,s:b,s:f,s:{s:i,s:i,s:i}}", "static", 1, "equal", report->equal,
+                             "max_rel_error", isinf(report->max_error) ? 1e300 : report->max_error,
+                             "mutations", "tried", report->tried, "caught", report->caught,
+                             "equivalent", report->equivalent);
+    json_object_set_new(root, "proven", json_boolean(good));
+    char *text = json_text(arena, root);
+    json_decref(root);
+    return text;
+}
+
+int cmd_prove(int argc, char **argv)
+{
+    static const CliFlag flags[] = {
+        {"no-mutations", NULL, "do not break the image on purpose", false},
+        {"seed", "N", "of weights, tokens and masks (default 1)", false},
+        PASS_FLAGS,
+    };
+    static const CliSpec spec = {
+        .verb = "prove",
+        .arguments = "PLAN",
+        .about =
+            "the static proof of a plan at full size, and the numeric proof on a shrunken image",
+        .flags = flags,
+        .flag_count = sizeof flags / sizeof *flags,
+        .min_args = 1,
+        .max_args = 1,
+    };
+    Cli *cli = cli_begin(&spec, argc, argv);
+    ProveOptions options = prove_default();
+    int64_t seed = 1;
+    Passes passes;
+    if (!cli->ready || !cli_int(cli, "seed", 1, INT64_C(1) << 50, &seed) ||
+        !passes_read(cli, &passes))
+        return cli_end(cli, CLI_USAGE);
+    options.seed = (uint64_t)seed;
+    options.mutations = !cli_has(cli, "no-mutations");
+    Net *net;
+    Plan *plan = plan_load(cli->arena, cli->diag, cli->args[0], &net);
+    if (!plan)
+        return cli_end(cli, CLI_INPUT);
+    MovePrice price = path_plain_price(dtype_bytes(recipe_by_name(plan->job.recipe)->activation));
+    const Program *program = program_build_passes(cli->arena, plan, net, &price, NULL, &passes);
+    Str text = passes.text;
+    if (!program)
+        return cli_end(cli, cli_write(cli, text.at) ? CLI_OK : CLI_INPUT);
+    ProveReport report;
+    bool good = prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
+    if (diag_errors(cli->diag))
+        return cli_end(cli, CLI_INPUT);
+    if (cli->json) {
+        str_put(&text, report_json(cli->arena, &report, good));
+    } else {
+        put_numeric(&text, &report, &options);
+        if (options.mutations && report.equal)
+            put_mutations(&text, &report);
+        str_put(&text, good ? "proven\n" : "NOT PROVEN\n");
+    }
+    bool wrote = cli_write(cli, text.at);
+    return cli_end(cli, good && wrote ? CLI_OK : CLI_INPUT);
+}

@@ -1,0 +1,243 @@
+/* image.c - shrinks a plan for the numeric proof. */
+#include "ir/lower/image.h"
+
+#include <string.h>
+
+static int64_t next_prime(int64_t *at)
+{
+    for (;;) {
+        (*at)++;
+        bool prime = *at > 1;
+        for (int64_t d = 2; d * d <= *at; d++)
+            prime &= *at % d != 0;
+        if (prime)
+            return *at;
+    }
+}
+
+/* All atoms that some placement of the plan puts on a dim. */
+static void collect_atoms(const Plan *plan, const Net *net, AtomSet *ret)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            for (int a = 0; a < plan->mesh.n; a++) {
+                Choice choice = plan->class[c].choice[n].atom[a];
+                if (choice >= CHOICE_LETTER && choice < CHOICE_LINEAR)
+                    ret[node->sig.dim[choice - CHOICE_LETTER]] |= (AtomSet)(1u << a);
+            }
+        }
+        for (int p = 0; p < graph->params.n; p++) {
+            const Value *value = &graph->values.at[graph->params.at[p].value];
+            for (int a = 0; a < value->axes; a++)
+                ret[value->dim[a]] |= list_set(&plan->class[c].home[p].shard[a]);
+        }
+        const ClassPlan *class = &plan->class[c];
+        if (graph->chain_in != NONE)
+            for (int a = 0; a < graph->values.at[graph->chain_in].axes; a++)
+                ret[graph->values.at[graph->chain_in].dim[a]] |=
+                    list_set(&class->boundary_in.shard[a]);
+    }
+}
+
+/* A dim of `split` is counted by its outputs: it keeps its extent. */
+static bool is_structural(const Net *net, DimId dim)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (node->outs > 1 && node->ins == 1)
+                for (int l = 0; l < node->sig.letters; l++)
+                    if (node->sig.dim[l] == dim && (node->sig.nosplit >> l & 1))
+                        return true;
+        }
+    }
+    return false;
+}
+
+/* Pairs of coordinates are rotated within this dim: it stays even. */
+static bool is_rotated(const Net *net, DimId dim)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (op_info[node->op].attrs != ATTRS_rope)
+                continue;
+            for (int l = 0; l < node->sig.letters; l++)
+                if (node->sig.dim[l] == dim && (node->sig.nosplit >> l & 1))
+                    return true;
+        }
+    }
+    return false;
+}
+
+/* The rows of a table that is looked up by position. */
+static bool is_position_table(const Net *net, DimId dim)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (node->ins != 2 || graph->values.at[node->in[0]].kind != VALUE_NODE ||
+                graph->values.at[node->in[0]].number != NUM_INDEX)
+                continue;
+            const Value *table = &graph->values.at[node->in[1]];
+            if (table->kind == VALUE_PARAM && table->dim[0] == dim)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Dims in the order in which they get their primes: those that share a parameter with most others
+ * first, where a large prime would multiply; among them the rarest. */
+static void order_dims(const Net *net, int *ret)
+{
+    Arena *scratch = arena_new("order");
+    int *axes = ARENA_ARRAY(scratch, int, net->dims.n),
+        *uses = ARENA_ARRAY(scratch, int, net->dims.n);
+    for (int c = 0; c < net->classes.n; c++)
+        for (int p = 0; p < net->classes.at[c]->params.n; p++) {
+            const Value *value =
+                &net->classes.at[c]->values.at[net->classes.at[c]->params.at[p].value];
+            for (int a = 0; a < value->axes; a++) {
+                uses[value->dim[a]]++;
+                axes[value->dim[a]] =
+                    value->axes > axes[value->dim[a]] ? value->axes : axes[value->dim[a]];
+            }
+        }
+    for (int i = 0; i < net->dims.n; i++) {
+        int at = i;
+        for (; at > 0; at--) {
+            int before = ret[at - 1];
+            if (axes[before] > axes[i] || (axes[before] == axes[i] && uses[before] <= uses[i]))
+                break;
+            ret[at] = before;
+        }
+        ret[at] = i;
+    }
+    arena_free(scratch);
+}
+
+static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atoms)
+{
+    json_t *dims = json_object();
+    int64_t prime = 1;
+    int *order = ARENA_ARRAY(image->arena, int, net->dims.n);
+    order_dims(net, order);
+    for (int i = 0; i < net->dims.n; i++) {
+        DimId d = (DimId)order[i];
+        const Dim *dim = &net->dims.at[d];
+        if (dim->kind != DIM_OTHER)
+            continue;
+        int64_t shards = mesh_extent(&image->mesh, atoms[d]), extent;
+        if (is_structural(net, d) || dim->extent == 1)
+            extent = dim->used;
+        else if (is_rotated(net, d))
+            extent = 2 * shards * next_prime(&prime);
+        else
+            extent = shards * next_prime(&prime);
+        if (dim->used < dim->extent && image->pad_vocabulary > 1)
+            extent -= 1; /* a padded dim stays padded */
+        if (is_position_table(net, d) && extent < image->job.sequence)
+            extent = image->job.sequence;
+        json_object_set_new(dims, dim->name, json_integer(extent));
+    }
+    return dims;
+}
+
+static json_t *image_model(const Plan *plan, const Net *net, Plan *image, const AtomSet *atoms,
+                           int layers)
+{
+    json_t *model = json_deep_copy(plan->model->root);
+    json_object_set_new(model, "dims", image_dims(image, net, atoms));
+    json_object_set_new(model, "init_std", json_real(0.3));
+    json_t *chain = json_object_get(model, "chain"), *entry;
+    size_t i;
+    bool first = true;
+    json_array_foreach(chain, i, entry)
+    {
+        if (!json_object_get(entry, "repeat"))
+            continue;
+        json_object_set_new(entry, "repeat", json_integer(first ? layers : 1));
+        first = false;
+    }
+    return model;
+}
+
+static void copy_choices(const Plan *plan, const Net *net, Plan *image, const Net *small)
+{
+    image->class = ARENA_ARRAY(image->arena, ClassPlan, small->classes.n);
+    for (int c = 0; c < small->classes.n; c++) {
+        CHECK(c < net->classes.n && net->classes.at[c]->nodes.n == small->classes.at[c]->nodes.n);
+        image->class[c] = plan->class[c];
+    }
+}
+
+Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net **ret_net)
+{
+    Plan *image = ARENA_NEW(arena, Plan);
+    *image = *plan;
+    image->arena = arena;
+    for (int a = 0; a < image->mesh.n; a++)
+        image->mesh.atom[a].extent = 2;
+    image->stages = plan->stages > 3 ? 3 : plan->stages;
+    image->ranks = image->stages * mesh_ranks(&image->mesh);
+    if (image->ranks > 64) {
+        diag_error(diag, NO_SPAN,
+                   "the image of this plan has %d ranks; the numeric proof runs at most 64",
+                   image->ranks);
+        return NULL;
+    }
+    int m = plan->micro_batches, p = plan->stages, q = image->stages;
+    image->micro_batches = p == 1   ? (m > 2 ? 2 : m)
+                           : m < p  ? (m < q ? m : q - 1)
+                           : m == p ? q
+                                    : q + 2;
+    if (image->micro_batches < 1)
+        image->micro_batches = 1;
+    image->micro_batch = plan->micro_batch > 2 ? 2 : plan->micro_batch;
+    int dp = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_DP));
+    image->job.recipe = "fp64";
+    image->job.global_batch = image->micro_batch * dp * image->micro_batches;
+    image->pad_vocabulary = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_TP));
+    image->bucket_bytes = 2000; /* several buckets even here */
+
+    AtomSet *atoms = ARENA_ARRAY(arena, AtomSet, net->dims.n);
+    collect_atoms(plan, net, atoms);
+    image->job.sequence =
+        5 * mesh_extent(&image->mesh,
+                        (AtomSet)(atoms[net->sequence] | role_atoms(&image->mesh, ROLE_TP)));
+    bool uneven = false;
+    for (int s = 1; s + 1 < plan->stages; s++)
+        uneven |= plan->first_link[s + 1] - plan->first_link[s] !=
+                  plan->first_link[2] - plan->first_link[1];
+    int layers = 0;
+    image->first_link = ARENA_ARRAY(arena, int, image->stages + 1);
+    for (int s = 0; s < image->stages; s++) {
+        int own = 2 + (s == 0 && (uneven || plan->stages == 2));
+        layers += own;
+        image->first_link[s + 1] = image->first_link[s] + own + (s == 0) + (s == image->stages - 1);
+    }
+    image->model = ARENA_NEW(arena, JsonDoc);
+    *image->model = *plan->model;
+    image->model->root = image_model(plan, net, image, atoms, layers);
+    image->model->diag = diag;
+    Net *small = model_read(arena, diag, json_root(image->model), image->micro_batch * dp,
+                            image->job.sequence, image->pad_vocabulary);
+    if (!small)
+        return NULL;
+    copy_choices(plan, net, image, small);
+    if (image->first_link[image->stages] != small->chain.n) {
+        diag_error(diag, NO_SPAN,
+                   "the image of a chain with several repeated blocks is not supported");
+        return NULL;
+    }
+    if (!plan_verify(image, small, diag))
+        return NULL;
+    *ret_net = small;
+    return image;
+}

@@ -1,0 +1,19 @@
+/* layout.h - addresses: where everything of a stage rank is in its one arena. */
+#ifndef LPLAN_IR_LOWER_LAYOUT_H
+#define LPLAN_IR_LOWER_LAYOUT_H
+
+#include "ir/lower/program.h"
+
+/* Fills the stage's addresses from its groups, links and table. Order: scalars, weights, gradients,
+ * optimizer state, data, rings, transients between links, scratch. Everything is 64-aligned. */
+void stage_layout(Program *program, StageProgram *stage);
+
+/* Address of a copy of one link for one micro-batch; BUG for fused copies. */
+int64_t copy_address(const Program *program, const StageProgram *stage, int link, int copy,
+                     int micro);
+/* The first and last table entry that touch ring `kind` for a micro-batch; false when none does. A
+ * send holds its buffer for `slack` more compute rows. */
+bool ring_life(const Program *program, const StageProgram *stage, RingKind kind, int micro,
+               int *ret_first, int *ret_last);
+
+#endif

@@ -1,0 +1,467 @@
+/* lower.c - a class and its plan become a body: placements to instructions, moves derived, backward
+ * fed from what is kept.
+ *
+ * One walk over the nodes in order. A value is a set of copies; each use takes the cheapest
+ * existing one and the moves in between become instructions. Between forward and backward only
+ * saved copies, parameters and data survive; a value that is not kept is made again by cloning its
+ * node into backward at its first use. */
+#include "ir/lower/body.h"
+
+#include <string.h>
+
+const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",   "in",   "out",
+                                           "grad_in", "grad_out", "saved", "temp", "fused"};
+
+enum { MAX_COPIES = 8 };
+
+typedef struct CopySet {
+    int n;
+    int id[MAX_COPIES];
+} CopySet;
+
+typedef struct Lowering {
+    Arena *arena;
+    Body *body;
+    PathTable *paths;
+    VEC(Inst) insts; /* of the segment being built */
+    Segment seg;
+    CopySet *have; /* per value: copies that exist in this segment */
+    CopySet *made; /* per value: copies that exist at the end of forward */
+} Lowering;
+
+DType value_dtype(const Value *value, const Recipe *recipe)
+{
+    if (value->number == NUM_INDEX)
+        return recipe->activation == DT_F64 ? DT_F64 : DT_I32;
+    return value->kind == VALUE_PARAM ? recipe->weight : recipe->activation;
+}
+
+static int add_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
+{
+    Body *body = lo->body;
+    const Value *value = &body->graph->values.at[id];
+    Copy copy = {.value = id,
+                 .place = *place,
+                 .home = home,
+                 .alias = NONE,
+                 .param = NONE,
+                 .first = NONE,
+                 .last = NONE};
+    copy.dtype = home == HOME_ACC ? body->recipe->gradient : value_dtype(value, body->recipe);
+    copy.elements = 1;
+    for (int a = 0; a < value->axes; a++) {
+        copy.local[a] = place_local(body->mesh, body->net, value, place, a);
+        copy.elements *= copy.local[a];
+    }
+    copy.bytes = copy.elements * dtype_bytes(copy.dtype);
+    int twins = 0;
+    for (int i = 0; i < body->copies.n; i++)
+        twins += body->copies.at[i].value == id;
+    copy.name = twins == 0 ? value->name : arena_printf(lo->arena, "%s.at%d", value->name, twins);
+    vec_push(lo->arena, &body->copies) = copy;
+    return body->copies.n - 1;
+}
+
+static void remember(Lowering *lo, ValueId value, int copy)
+{
+    CopySet *set = &lo->have[value];
+    CHECK(set->n < MAX_COPIES);
+    set->id[set->n++] = copy;
+}
+
+static Inst *add_inst(Lowering *lo, InstKind kind)
+{
+    Inst *inst = &vec_push(lo->arena, &lo->insts);
+    *inst = (Inst){.kind = kind, .flow = FLOW_FORWARD};
+    return inst;
+}
+
+static AtomSet move_atoms(const Move *move)
+{
+    return list_set(&move->atoms);
+}
+
+static const char *explain_move(Lowering *lo, const Value *value, const Move *move)
+{
+    Str text = str_new(lo->arena);
+    static const char *const what[MOVE_KIND_COUNT] = {
+        [MOVE_ALL_REDUCE] = "sum the partial terms of",
+        [MOVE_REDUCE_SCATTER] = "sum the partial terms and keep a shard of",
+        [MOVE_ALL_GATHER] = "gather the shards of",
+        [MOVE_ALL_TO_ALL] = "exchange the shards of",
+        [MOVE_PERMUTE] = "reorder the shards of",
+        [MOVE_SLICE] = "keep this rank's shard of",
+        [MOVE_OWN] = "let coordinate 0 own",
+        [MOVE_PAD] = "pad with zeros the shard of",
+    };
+    str_putf(&text, "%s %s over", move->monoid == MONOID_MAX ? "maximum of" : what[move->kind],
+             value->name);
+    AtomSet atoms = move_atoms(move);
+    bool said[ROLE_COUNT] = {false};
+    for (int a = 0; a < lo->body->mesh->n; a++) {
+        Role role = lo->body->mesh->atom[a].role;
+        if ((atoms >> a & 1) && !said[role]) {
+            said[role] = true;
+            str_putf(&text, " %s", role_text[role]);
+        }
+    }
+    return text.at;
+}
+
+/* The copy of a value under a placement, moved from the cheapest copy there is. */
+static int deliver(Lowering *lo, ValueId id, const Placement *want)
+{
+    Body *body = lo->body;
+    const Value *value = &body->graph->values.at[id];
+    CopySet *set = &lo->have[id];
+    Placement places[MAX_COPIES];
+    for (int i = 0; i < set->n; i++) {
+        places[i] = body->copies.at[set->id[i]].place;
+        if (place_equal(&places[i], want))
+            return set->id[i];
+    }
+    Path path;
+    int from;
+    if (set->n == 0 || !path_nearest(lo->paths, value, places, set->n, want, &from, &path))
+        BUG("no way to deliver %s of class %s", value->name, body->graph->name);
+    int source = set->id[from];
+    for (int i = 0; i < path.n; i++) {
+        int target = add_copy(lo, id, &path.after[i], HOME_TEMP);
+        Inst *inst = add_inst(lo, INST_MOVE);
+        inst->move = path.move[i];
+        inst->ins = inst->outs = 1;
+        inst->in[0] = source;
+        inst->out[0] = target;
+        inst->why = explain_move(lo, value, &path.move[i]);
+        remember(lo, id, target);
+        source = target;
+    }
+    return source;
+}
+
+static void materialise(Lowering *lo, ValueId id);
+
+static void emit_node(Lowering *lo, NodeId id)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
+    const Node *node = &graph->nodes.at[id];
+    Placement in[MAX_IN], out[MAX_OUT];
+    if (!place_node(body->mesh, body->net, graph, node, &body->plan->choice[id], in, out))
+        BUG("illegal placement of %s in class %s", node->name, graph->name);
+    int operand[MAX_IN];
+    for (int k = 0; k < node->ins; k++) {
+        materialise(lo, node->in[k]);
+        operand[k] = deliver(lo, node->in[k], &in[k]);
+    }
+    int result[MAX_OUT];
+    for (int k = 0; k < node->outs; k++) {
+        result[k] = add_copy(lo, node->out[k], &out[k], HOME_TEMP);
+        remember(lo, node->out[k], result[k]);
+    }
+    Inst *inst = add_inst(lo, INST_KERNEL);
+    inst->form = op_info[node->op].form;
+    inst->flow = node->flow;
+    inst->nodes = 1;
+    inst->node[0] = id;
+    inst->bind_in = arena_array(lo->arena, MAX_FUSED, sizeof *inst->bind_in);
+    inst->bind_out = arena_array(lo->arena, MAX_FUSED, sizeof *inst->bind_out);
+    for (int k = 0; k < node->ins; k++) {
+        inst->bind_in[0][k] = operand[k];
+        bool seen = false;
+        for (int j = 0; j < inst->ins; j++)
+            seen |= inst->in[j] == operand[k];
+        if (!seen)
+            inst->in[inst->ins++] = operand[k];
+    }
+    for (int k = 0; k < node->outs; k++) {
+        inst->bind_out[0][k] = result[k];
+        inst->out[inst->outs++] = result[k];
+    }
+}
+
+/* In backward a forward value exists because it was saved, or is made again. */
+static void materialise(Lowering *lo, ValueId id)
+{
+    if (lo->have[id].n > 0)
+        return;
+    const Value *value = &lo->body->graph->values.at[id];
+    if (value->kind != VALUE_NODE)
+        BUG("%s of class %s does not exist where it is read", value->name, lo->body->graph->name);
+    emit_node(lo, value->made);
+}
+
+static void take_insts(Lowering *lo, InstList *ret)
+{
+    ret->n = lo->insts.n;
+    ret->at = lo->insts.at;
+    lo->insts.at = NULL;
+    lo->insts.n = lo->insts.cap = 0;
+}
+
+static int uses_in(const InstList *list, int copy)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].ins; k++)
+            n += list->at[i].in[k] == copy;
+    return n;
+}
+
+Placement body_acc_placement(const Body *body, int param)
+{
+    CHECK(body->acc_copy[param] != NONE);
+    return body->copies.at[body->acc_copy[param]].place;
+}
+
+/* True when the value's only purpose is to be this parameter's gradient, so that its maker can add
+ * into the accumulator. */
+static bool only_gradient(const Graph *graph, ValueId id)
+{
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int k = 0; k < graph->nodes.at[n].ins; k++)
+            if (graph->nodes.at[n].in[k] == id)
+                return false;
+    int owners = id == graph->grad_out;
+    for (int p = 0; p < graph->params.n; p++)
+        owners += graph->params.at[p].grad == id;
+    return owners == 1 && graph->values.at[id].kind == VALUE_NODE;
+}
+
+static void accumulate_gradient(Lowering *lo, int param)
+{
+    Body *body = lo->body;
+    const Param *info = &body->graph->params.at[param];
+    const Placement *home = &body->plan->home[param];
+    int source = lo->have[info->grad].id[0];
+    Placement want = *home;
+    want.partial = body->copies.at[source].place.partial & (AtomSet)~place_sharded(home);
+    want.monoid = want.partial ? MONOID_SUM : MONOID_NONE;
+    bool direct = place_equal(&want, &body->copies.at[source].place) &&
+                  only_gradient(body->graph, info->grad);
+    if (direct) {
+        Copy *copy = &body->copies.at[source];
+        copy->home = HOME_ACC;
+        copy->dtype = body->recipe->gradient;
+        copy->bytes = copy->elements * dtype_bytes(copy->dtype);
+        copy->param = param;
+        body->acc_copy[param] = source;
+        return;
+    }
+    source = deliver(lo, info->grad, &want);
+    int acc = add_copy(lo, info->grad, &want, HOME_ACC);
+    body->copies.at[acc].param = param;
+    body->acc_copy[param] = acc;
+    Inst *inst = add_inst(lo, INST_ACCUMULATE);
+    inst->flow = FLOW_WEIGHT;
+    inst->ins = inst->outs = 1;
+    inst->in[0] = source;
+    inst->out[0] = acc;
+    inst->why = "the gradient moved before it is added";
+}
+
+static void lower_forward(Lowering *lo)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
+    lo->seg = SEG_FORWARD;
+    for (int n = 0; n < graph->nodes.n; n++)
+        if (graph->nodes.at[n].seg == SEG_FORWARD)
+            emit_node(lo, n);
+    if (graph->chain_out != NONE) {
+        body->out = deliver(lo, graph->chain_out, &body->plan->boundary_out);
+        if (body->copies.at[body->out].home != HOME_TEMP)
+            BUG("class %s hands its input on unchanged", graph->name);
+        body->copies.at[body->out].home = HOME_OUT;
+    }
+    if (graph->loss != NONE) {
+        body->loss = lo->have[graph->loss].id[0];
+        body->copies.at[body->loss].home = HOME_ACC;
+        body->copies.at[body->loss].dtype = body->recipe->gradient;
+    }
+}
+
+/* The copy of a forward value that survives until backward, chosen by the plan: one that forward
+ * makes or a free view. */
+static void save_value(Lowering *lo, ValueId id)
+{
+    Body *body = lo->body;
+    const Placement *want = &body->plan->saved[id];
+    int copy = deliver(lo, id, want);
+    Copy *saved = &body->copies.at[copy];
+    if (saved->home == HOME_TEMP) {
+        saved->home = HOME_SAVED;
+    } else if (saved->home == HOME_OUT) {
+        /* the next link owns that buffer: keep a copy of one's own */
+        int own = add_copy(lo, id, want, HOME_SAVED);
+        Inst *inst = add_inst(lo, INST_MOVE);
+        inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
+        inst->ins = inst->outs = 1;
+        inst->in[0] = copy;
+        inst->out[0] = own;
+        inst->why = "kept for backward; the next layer owns the output";
+        copy = own;
+    }
+    lo->made[id] = (CopySet){.n = 1, .id = {copy}};
+}
+
+/* One round towards the set of values that backward reads: a value that is not kept passes its need
+ * on to its maker's operands. True while the set grows. */
+static bool grow_needed(const Graph *graph, const ClassPlan *plan, bool *ret)
+{
+    bool changed = false;
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        bool runs = node->seg == SEG_BACKWARD;
+        if (!runs)
+            for (int k = 0; k < node->outs; k++)
+                runs |= ret[node->out[k]] && plan->keep[node->out[k]] == KEEP_NONE;
+        for (int k = 0; runs && k < node->ins; k++)
+            if (!ret[node->in[k]]) {
+                ret[node->in[k]] = true;
+                changed = true;
+            }
+    }
+    return changed;
+}
+
+static void lower_backward(Lowering *lo)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
+    bool *needed = ARENA_ARRAY(lo->arena, bool, graph->values.n);
+    while (grow_needed(graph, body->plan, needed))
+        continue;
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        bool forward = value->kind == VALUE_NODE && graph->nodes.at[value->made].seg == SEG_FORWARD;
+        if (forward && needed[v] && body->plan->keep[v] == KEEP_SAVED)
+            save_value(lo, v);
+    }
+    take_insts(lo, &body->forward);
+
+    lo->seg = SEG_BACKWARD;
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        if (value->kind == VALUE_NODE)
+            lo->have[v] = lo->made[v];
+        else if (value->kind !=
+                 VALUE_GRAD_IN) /* parameters and data go back to what they were at the start */
+            lo->have[v].n = lo->have[v].n > 0 ? 1 : 0;
+    }
+    body->saves_in = graph->chain_in != NONE && needed[graph->chain_in];
+    if (graph->grad_in != NONE) {
+        body->grad_in = add_copy(lo, graph->grad_in, &body->plan->boundary_out, HOME_GRAD_IN);
+        remember(lo, graph->grad_in, body->grad_in);
+    }
+    for (int n = 0; n < graph->nodes.n; n++) {
+        if (graph->nodes.at[n].seg != SEG_BACKWARD)
+            continue;
+        emit_node(lo, n);
+        for (int p = 0; p < graph->params.n; p++)
+            for (int k = 0; k < graph->nodes.at[n].outs; k++)
+                if (graph->params.at[p].grad == graph->nodes.at[n].out[k])
+                    accumulate_gradient(lo, p);
+    }
+    for (int p = 0; p < graph->params.n; p++)
+        if (graph->params.at[p].grad != NONE && body->acc_copy[p] == NONE)
+            accumulate_gradient(lo, p);
+    if (graph->grad_out != NONE) {
+        body->grad_out = deliver(lo, graph->grad_out, &body->plan->boundary_in);
+        if (body->copies.at[body->grad_out].home != HOME_TEMP)
+            BUG("class %s hands its gradient on unchanged", graph->name);
+        body->copies.at[body->grad_out].home = HOME_GRAD_OUT;
+    }
+    take_insts(lo, &body->backward);
+}
+
+/* An all-reduce whose source nobody else reads runs in place. */
+static void alias_in_place(Body *body, const InstList *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        const Inst *inst = &list->at[i];
+        if (inst->kind != INST_MOVE || inst->move.kind != MOVE_ALL_REDUCE)
+            continue;
+        Copy *source = &body->copies.at[inst->in[0]];
+        bool alone =
+            uses_in(&body->forward, inst->in[0]) + uses_in(&body->backward, inst->in[0]) == 1;
+        if (alone && source->home == HOME_TEMP && source->alias == NONE)
+            source->alias = inst->out[0];
+    }
+}
+
+/* What stands must be right after every pass: a fault here is ours. */
+static void verify_pass(const Body *body, Passes *passes, LowerPass pass)
+{
+    Arena *scratch = arena_new("verify");
+    Diag *diag = diag_new(scratch);
+    if (!body_verify(body, diag))
+        BUG("after %s: %s", pass_text[pass], diag_item(diag, 0)->text);
+    arena_free(scratch);
+    Str *dump = pass_dump(passes, pass, body->graph->name);
+    if (dump)
+        body_put_text(dump, body);
+}
+
+Body *body_lower(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
+                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price)
+{
+    return body_lower_passes(arena, net, graph, plan, mesh, recipe, price, NULL);
+}
+
+Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
+                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price,
+                        Passes *passes)
+{
+    Body *body = ARENA_NEW(arena, Body);
+    *body = (Body){.net = net,
+                   .graph = graph,
+                   .plan = plan,
+                   .mesh = mesh,
+                   .recipe = recipe,
+                   .in = NONE,
+                   .out = NONE,
+                   .grad_in = NONE,
+                   .grad_out = NONE,
+                   .loss = NONE};
+    body->param_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
+    body->acc_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
+    Lowering lo = {.arena = arena, .body = body, .paths = path_table_new(arena, mesh, net, price)};
+    lo.have = ARENA_ARRAY(arena, CopySet, graph->values.n);
+    lo.made = ARENA_ARRAY(arena, CopySet, graph->values.n);
+    Placement tokens = plan->boundary_in;
+    if (graph->chain_in == NONE)
+        tokens = plan->boundary_out;
+    Placement data = place_replicate();
+    data.shard[0] = tokens.shard[0];
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        if (value->kind == VALUE_DATA) {
+            remember(&lo, v, add_copy(&lo, v, &data, HOME_DATA));
+        } else if (value->kind == VALUE_PARAM) {
+            int copy = add_copy(&lo, v, &plan->home[value->out], HOME_PARAM);
+            body->copies.at[copy].param = value->out;
+            body->param_copy[value->out] = copy;
+            body->acc_copy[value->out] = NONE;
+            remember(&lo, v, copy);
+        } else if (value->kind == VALUE_CHAIN_IN) {
+            body->in = add_copy(&lo, v, &plan->boundary_in, HOME_IN);
+            remember(&lo, v, body->in);
+        }
+    }
+    pass_begin(passes, PASS_PLACE);
+    lower_forward(&lo);
+    lower_backward(&lo);
+    verify_pass(body, passes, PASS_PLACE);
+    if (pass_begin(passes, PASS_FUSE)) {
+        body_fuse(arena, body);
+        verify_pass(body, passes, PASS_FUSE);
+    }
+    if (pass_begin(passes, PASS_TEMPS)) {
+        alias_in_place(body, &body->forward);
+        alias_in_place(body, &body->backward);
+        body_place_temps(body);
+        verify_pass(body, passes, PASS_TEMPS);
+    }
+    return body;
+}

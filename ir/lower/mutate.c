@@ -1,0 +1,240 @@
+/* mutate.c - where a Program can be broken: the sites of every mutation, and which of them change
+ * nothing and why. */
+#include "ir/lower/execute.h"
+
+#include "ir/lower/layout.h"
+#include "ir/lower/machine.h"
+
+const char *const mutation_text[MUTATE_COUNT] = {"none", "skip", "average", "short", "stale",
+                                                 "peer", "base", "own",     "slot"};
+
+static bool same_site(const Site *a, const Site *b)
+{
+    return a->kind == b->kind && a->body == b->body && a->inst == b->inst && a->move == b->move &&
+           a->stage == b->stage && a->group == b->group && a->node == b->node &&
+           a->letter == b->letter && a->operand == b->operand && a->step == b->step &&
+           a->message == b->message;
+}
+
+static void put_site(Machine *machine, Site site)
+{
+    for (int i = 0; i < machine->sites.n; i++)
+        if (same_site(&machine->sites.at[i], &site))
+            return;
+    vec_push(machine->arena, &machine->sites) = site;
+}
+
+static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
+{
+    Site site = {.kind = kind,
+                 .body = step->body,
+                 .inst = step->inst,
+                 .move = step->move,
+                 .stage = NONE,
+                 .group = NONE,
+                 .node = NONE,
+                 .letter = NONE,
+                 .operand = NONE,
+                 .step = step->kind};
+    if (!step->inst) /* a body is a template of every stage; everything else belongs to its own */
+        site.stage = step->kind == STEP_WORLD ? NONE : step->stage;
+    if (step->kind == STEP_TIED && step->peer < step->stage)
+        site.stage = step->peer;
+    if (step->bucket != NONE)
+        site.group = machine->program->stage[step->stage].buckets.at[step->bucket].group;
+    if (step->kind == STEP_TIED)
+        site.group = NONE;
+    if (step->kind == STEP_SEND || step->kind == STEP_RECV)
+        site.message = step->message;
+    return site;
+}
+
+static void put_moves(Machine *machine, const Step *step)
+{
+    bool gathers =
+        step->move && (step->move->kind == MOVE_ALL_GATHER || step->move->kind == MOVE_ALL_TO_ALL ||
+                       step->move->kind == MOVE_PERMUTE);
+    bool maximum = step->move && step->move->monoid == MONOID_MAX;
+    put_site(machine, site_of(machine, MUTATE_SKIP, step));
+    if (!gathers) {
+        Site site = site_of(machine, MUTATE_AVERAGE, step);
+        if (maximum)
+            site.equivalent =
+                "a maximum only shifts the exponents; any number that all ranks share cancels";
+        put_site(machine, site);
+    }
+    if (step->move) {
+        Site site = site_of(machine, MUTATE_SHORT, step);
+        if (maximum && step->move->atoms.n == 1)
+            site.equivalent =
+                "all ranks still share one number, and a maximum only shifts the exponents";
+        put_site(machine, site);
+    }
+}
+
+static void put_messages(Machine *machine, const Step *step)
+{
+    if (machine->program->plan->micro_batches > 1)
+        put_site(machine, site_of(machine, MUTATE_STALE, step));
+    if (machine->per_stage == 1)
+        return;
+    Site site = site_of(machine, MUTATE_PEER, step);
+    if (!place_used(&step->operand[0].copy->place))
+        site.equivalent = "every coordinate holds the same value there";
+    put_site(machine, site);
+}
+
+/* The origin of a dim that is no position is read by index-valued ops, and else only to leave out
+ * padding. */
+static bool takes_index(const Graph *graph, const Node *node)
+{
+    for (int k = 0; k < node->ins; k++)
+        if (graph->values.at[node->in[k]].number == NUM_INDEX)
+            return true;
+    return false;
+}
+
+static void put_bases(Machine *machine, const Step *step)
+{
+    const Graph *graph = step->body->graph;
+    for (int i = 0; i < step->inst->nodes; i++) {
+        const Node *node = &graph->nodes.at[step->inst->node[i]];
+        for (int k = 0; k < node->ins + node->outs; k++) {
+            bool in = k < node->ins;
+            const int8_t *letters = in ? node->sig.in[k] : node->sig.out[k - node->ins];
+            const Copy *copy =
+                &step->body->copies
+                     .at[in ? step->inst->bind_in[i][k] : step->inst->bind_out[i][k - node->ins]];
+            const Value *value = &graph->values.at[copy->value];
+            for (int a = 0; a < value->axes; a++) {
+                const Dim *dim = &machine->program->net->dims.at[value->dim[a]];
+                if (!(node->sig.base >> letters[a] & 1) || copy->local[a] == dim->extent)
+                    continue;
+                Site site = site_of(machine, MUTATE_BASE, step);
+                site.node = step->inst->node[i];
+                site.letter = letters[a];
+                if (dim->kind == DIM_OTHER && dim->used == dim->extent && !takes_index(graph, node))
+                    site.equivalent = "the origin only masks padding, and this dim has none";
+                put_site(machine, site);
+            }
+        }
+    }
+}
+
+static void put_slots(Machine *machine, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    for (int k = 0; k < step->inst->ins; k++) {
+        const Copy *copy = &step->body->copies.at[step->inst->in[k]];
+        bool saved = copy->home == HOME_SAVED;
+        if (!saved || stage->ring[RING_SAVED].n < 2)
+            continue;
+        Site site = site_of(machine, MUTATE_SLOT, step);
+        site.operand = k;
+        put_site(machine, site);
+    }
+}
+
+static void put_owners(Machine *machine, const Step *step)
+{
+    const Mesh *mesh = &machine->program->plan->mesh;
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    bool norm = step->node == &machine->program->optimizer->nodes.at[machine->program->sumsq];
+    if (step->kind == STEP_MOVE && step->move->kind == MOVE_OWN)
+        put_site(machine, site_of(machine, MUTATE_OWN, step));
+    if (norm) {
+        const Group *group = &stage->groups.at[stage->buckets.at[step->bucket].group];
+        AtomSet distinct = (AtomSet)(group->sharded | list_set(&group->share));
+        bool replicated = mesh_extent(mesh, distinct) < mesh_ranks(mesh);
+        bool second = group->tied_stage != NONE && group->tied_stage < step->stage;
+        if (replicated || second)
+            put_site(machine, site_of(machine, MUTATE_OWN, step));
+    }
+    if (step->kind == STEP_OWN_LOSS)
+        for (int i = 0; i < stage->links; i++) {
+            const Body *body = stage->link[i].body;
+            if (body->loss != NONE &&
+                mesh_extent(mesh, body->copies.at[body->loss].place.partial) < mesh_ranks(mesh))
+                put_site(machine, site_of(machine, MUTATE_OWN, step));
+        }
+}
+
+void machine_find_sites(Machine *machine)
+{
+    for (int s = 0; s < machine->program->stages; s++) {
+        Arena *scratch = arena_new("sites");
+        Walk *walk = walk_begin(scratch, machine->program, s, 0, 1);
+        for (const Step *step; (step = walk_next(walk)) != NULL;) {
+            bool together = step->kind == STEP_MOVE && step->stream != STREAM_COMPUTE;
+            bool world = step->kind == STEP_WORLD && machine->ranks > 1;
+            if (together || step->kind == STEP_TIED || world)
+                put_moves(machine, step);
+            if (step->kind == STEP_RECV)
+                put_messages(machine, step);
+            if (step->kind == STEP_KERNEL && step->inst) {
+                put_bases(machine, step);
+                put_slots(machine, step);
+            }
+            put_owners(machine, step);
+        }
+        arena_free(scratch);
+    }
+}
+
+bool site_hits(const Machine *machine, MutationKind kind, const Step *step)
+{
+    const Site *site = machine->site;
+    if (!site || site->kind != kind || site->step != step->kind)
+        return false;
+    Site own = site_of(machine, kind, step);
+    own.node = site->node;
+    own.letter = site->letter;
+    own.operand = site->operand;
+    return same_site(site, &own);
+}
+
+int machine_sites(Machine *machine, MutationKind kind)
+{
+    int n = 0;
+    for (int i = 0; i < machine->sites.n; i++)
+        n += kind == MUTATE_NONE || machine->sites.at[i].kind == kind;
+    return n;
+}
+
+Mutation machine_site(const Machine *machine, int index)
+{
+    return (Mutation){machine->sites.at[index].kind, index};
+}
+
+const char *machine_equivalent(const Machine *machine, const Mutation *mutation)
+{
+    return machine->sites.at[mutation->site].equivalent;
+}
+
+const char *machine_site_name(Arena *arena, const Machine *machine, const Mutation *mutation)
+{
+    const Site *site = &machine->sites.at[mutation->site];
+    Str text = str_new(arena);
+    str_putf(&text, "%s ", mutation_text[site->kind]);
+    if (site->node != NONE)
+        str_putf(&text, "letter %c of %s",
+                 site->body->graph->nodes.at[site->node].sig.letter[site->letter],
+                 site->body->graph->nodes.at[site->node].name);
+    else if (site->operand != NONE)
+        str_putf(&text, "%s", site->body->copies.at[site->inst->in[site->operand]].name);
+    else if (site->inst)
+        str_putf(&text, "%s of %s",
+                 site->move ? move_text[site->move->kind] : step_text[site->step],
+                 site->body->copies.at[site->inst->in[0]].name);
+    else if (site->move)
+        str_putf(&text, "%s of gradient group %d", move_text[site->move->kind], site->group);
+    else if (site->step == STEP_RECV)
+        str_putf(&text, "%s message", site->message == MSG_ACTIVATION ? "activation" : "gradient");
+    else
+        str_putf(&text, "%s", site->step == STEP_KERNEL ? "gradient norm" : step_text[site->step]);
+    if (site->body)
+        str_putf(&text, " in %s", site->body->graph->name);
+    if (site->stage != NONE)
+        str_putf(&text, " on stage %d", site->stage);
+    return text.at;
+}

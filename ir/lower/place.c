@@ -1,0 +1,450 @@
+/* place.c - placements: where the elements of a value are, and which placements one node may have.
+ */
+#include "ir/lower/place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const role_text[ROLE_COUNT] = {
+    [ROLE_TP] = "tp", [ROLE_CP] = "cp", [ROLE_DP] = "dp", [ROLE_EP] = "ep", [ROLE_ETP] = "etp",
+};
+
+/* ---- mesh ---- */
+
+int mesh_ranks(const Mesh *mesh)
+{
+    int ranks = 1;
+    for (int a = 0; a < mesh->n; a++)
+        ranks *= mesh->atom[a].extent;
+    return ranks;
+}
+
+int mesh_extent(const Mesh *mesh, AtomSet atoms)
+{
+    int extent = 1;
+    for (int a = 0; a < mesh->n; a++)
+        if (atoms >> a & 1)
+            extent *= mesh->atom[a].extent;
+    return extent;
+}
+
+int list_extent(const Mesh *mesh, const AtomList *list)
+{
+    int extent = 1;
+    for (int i = 0; i < list->n; i++)
+        extent *= mesh->atom[list->at[i]].extent;
+    return extent;
+}
+
+AtomSet list_set(const AtomList *list)
+{
+    AtomSet set = 0;
+    for (int i = 0; i < list->n; i++)
+        set = (AtomSet)(set | 1u << list->at[i]);
+    return set;
+}
+
+static int mesh_stride(const Mesh *mesh, int atom)
+{
+    int stride = 1;
+    for (int a = 0; a < atom; a++)
+        stride *= mesh->atom[a].extent;
+    return stride;
+}
+
+int mesh_coordinate(const Mesh *mesh, int rank, int atom)
+{
+    return rank / mesh_stride(mesh, atom) % mesh->atom[atom].extent;
+}
+
+int list_index(const Mesh *mesh, const AtomList *list, int rank)
+{
+    int index = 0;
+    for (int i = 0; i < list->n; i++)
+        index = index * mesh->atom[list->at[i]].extent + mesh_coordinate(mesh, rank, list->at[i]);
+    return index;
+}
+
+int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks, int cap)
+{
+    int n = list_extent(mesh, list), first = rank;
+    for (int i = 0; i < list->n; i++)
+        first -= mesh_coordinate(mesh, rank, list->at[i]) * mesh_stride(mesh, list->at[i]);
+    CHECK(n <= cap);
+    for (int index = 0; index < n; index++) {
+        int at = first, left = index;
+        for (int i = list->n - 1; i >= 0; i--) {
+            int extent = mesh->atom[list->at[i]].extent;
+            at += left % extent * mesh_stride(mesh, list->at[i]);
+            left /= extent;
+        }
+        ret_ranks[index] = at;
+    }
+    return n;
+}
+
+AtomSet role_atoms(const Mesh *mesh, Role role)
+{
+    AtomSet set = 0;
+    for (int a = 0; a < mesh->n; a++)
+        if (mesh->atom[a].role == role)
+            set = (AtomSet)(set | 1u << a);
+    return set;
+}
+
+/* ---- placements ---- */
+
+Placement place_replicate(void)
+{
+    Placement place;
+    memset(&place, 0, sizeof place);
+    return place;
+}
+
+bool place_equal(const Placement *a, const Placement *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+int place_compare(const Placement *a, const Placement *b)
+{
+    int order = memcmp(a, b, sizeof *a);
+    return (order > 0) - (order < 0);
+}
+
+AtomSet place_sharded(const Placement *place)
+{
+    AtomSet set = 0;
+    for (int i = 0; i < MAX_AXES; i++)
+        set |= list_set(&place->shard[i]);
+    return set;
+}
+
+AtomSet place_used(const Placement *place)
+{
+    return place_sharded(place) | place->partial;
+}
+
+static int64_t axis_extent(const Net *net, const Value *value, int axis)
+{
+    return net->dims.at[value->dim[axis]].extent;
+}
+
+bool place_fits(const Mesh *mesh, const Net *net, const Value *value, const Placement *place)
+{
+    for (int i = 0; i < MAX_AXES; i++) {
+        const AtomList *list = &place->shard[i];
+        if (list->n == 0)
+            continue;
+        if (i >= value->axes || axis_extent(net, value, i) % list_extent(mesh, list) != 0)
+            return false;
+    }
+    return true;
+}
+
+int64_t place_local(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
+                    int axis)
+{
+    return axis_extent(net, value, axis) / list_extent(mesh, &place->shard[axis]);
+}
+
+int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value, const Placement *place)
+{
+    int64_t n = 1;
+    for (int i = 0; i < value->axes; i++)
+        n *= place_local(mesh, net, value, place, i);
+    return n;
+}
+
+int64_t place_origin(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
+                     int axis, int rank)
+{
+    return list_index(mesh, &place->shard[axis], rank) * place_local(mesh, net, value, place, axis);
+}
+
+/* ---- text ---- */
+
+/* Which axis of its dim this is, when the value has the dim more than once: 0 for the first. */
+static int axis_repeat(const Value *value, int axis)
+{
+    int repeat = 0;
+    for (int i = 0; i < axis; i++)
+        repeat += value->dim[i] == value->dim[axis];
+    return repeat;
+}
+
+void place_put(Str *str, const Net *net, const Value *value, const Placement *place)
+{
+    const char *gap = "";
+    str_putc(str, '{');
+    for (int i = 0; i < value->axes; i++) {
+        const AtomList *list = &place->shard[i];
+        if (list->n == 0)
+            continue;
+        str_putf(str, "%s%s", gap, net->dims.at[value->dim[i]].name);
+        if (axis_repeat(value, i) > 0)
+            str_putf(str, "@%d", axis_repeat(value, i));
+        for (int k = 0; k < list->n; k++)
+            str_putf(str, "%sa%d", k == 0 ? ":" : ".", list->at[k]);
+        gap = " ";
+    }
+    if (place->partial != 0) {
+        const char *comma = "";
+        str_putf(str, "%s%s(", gap, monoid_text[place->monoid]);
+        for (int a = 0; a < MAX_ATOMS; a++) {
+            if (place->partial >> a & 1) {
+                str_putf(str, "%sa%d", comma, a);
+                comma = ",";
+            }
+        }
+        str_putc(str, ')');
+    }
+    str_putc(str, '}');
+}
+
+/* One atom, "a3"; -1 when it is none or was seen. */
+static int atom_parse(const char **text, AtomSet *seen)
+{
+    if ((*text)[0] != 'a' || (*text)[1] < '0' || (*text)[1] >= '0' + MAX_ATOMS)
+        return -1;
+    int atom = (*text)[1] - '0';
+    if (*seen >> atom & 1)
+        return -1;
+    *seen = (AtomSet)(*seen | 1u << atom);
+    *text += 2;
+    return atom;
+}
+
+/* The length of `word` when the text starts with it and goes on with `next`; 0 when not. */
+static size_t word_match(const char *text, const char *word, const char *next)
+{
+    size_t n = strlen(word);
+    return strncmp(text, word, n) == 0 && text[n] != '\0' && strchr(next, text[n]) != NULL ? n : 0;
+}
+
+static bool shard_parse(const Net *net, const Value *value, const char **text, AtomSet *seen,
+                        Placement *ret)
+{
+    for (int i = 0; i < value->axes; i++) {
+        size_t n = word_match(*text, net->dims.at[value->dim[i]].name, ":@");
+        const char *at = *text + n;
+        int repeat = 0;
+        if (n == 0)
+            continue;
+        if (*at == '@' && at[1] >= '0' && at[1] <= '9') {
+            repeat = at[1] - '0';
+            at += 2;
+        }
+        if (*at != ':' || repeat != axis_repeat(value, i))
+            continue;
+        AtomList *list = &ret->shard[i];
+        if (list->n != 0)
+            return false;
+        do {
+            at++;
+            int atom = list->n < MAX_PER_AXIS ? atom_parse(&at, seen) : -1;
+            if (atom < 0)
+                return false;
+            list->at[list->n++] = (int8_t)atom;
+        } while (*at == '.');
+        *text = at;
+        return true;
+    }
+    return false;
+}
+
+static bool partial_parse(const char **text, AtomSet *seen, Placement *ret)
+{
+    for (int m = MONOID_NONE + 1; m < MONOID_COUNT; m++) {
+        size_t n = word_match(*text, monoid_text[m], "(");
+        const char *at = *text + n;
+        if (n == 0)
+            continue;
+        if (ret->partial != 0)
+            return false;
+        ret->monoid = (uint8_t)m;
+        do {
+            at++;
+            int atom = atom_parse(&at, seen);
+            if (atom < 0)
+                return false;
+            ret->partial = (AtomSet)(ret->partial | 1u << atom);
+        } while (*at == ',');
+        if (*at != ')')
+            return false;
+        *text = at + 1;
+        return true;
+    }
+    return false;
+}
+
+bool place_parse(const Net *net, const Value *value, const char *text, Placement *ret)
+{
+    AtomSet seen = 0;
+    Placement place = place_replicate();
+    if (*text != '{')
+        return false;
+    text++;
+    while (*text != '}') {
+        if (!shard_parse(net, value, &text, &seen, &place) && !partial_parse(&text, &seen, &place))
+            return false;
+        if (*text == ' ' && text[1] != '}')
+            text++;
+        else if (*text != '}')
+            return false;
+    }
+    if (text[1] != '\0')
+        return false;
+    *ret = place;
+    return true;
+}
+
+/* ---- nodes ---- */
+
+uint8_t node_linear_set(const Node *node, int index)
+{
+    int at = 0;
+    uint8_t set = 0;
+    for (const char *c = op_info[node->op].linear;; c++) {
+        if (*c >= '0' && *c <= '9') {
+            set = (uint8_t)(set | 1u << (*c - '0'));
+        } else {
+            /* A row that many signatures share may name operands that this node lacks. */
+            bool real = set != 0 && set < 1u << node->ins;
+            if (real && at++ == index)
+                return set;
+            if (*c == '\0')
+                return 0;
+            set = 0;
+        }
+    }
+}
+
+int node_linear_sets(const Node *node)
+{
+    int n = 0;
+    while (node_linear_set(node, n) != 0)
+        n++;
+    return n;
+}
+
+static bool letters_have(const int8_t *letters, int axes, int letter)
+{
+    for (int i = 0; i < axes; i++)
+        if (letters[i] == letter)
+            return true;
+    return false;
+}
+
+/* Adds a Partial atom; false when the value already has another monoid. */
+static bool partial_add(Placement *place, int atom, Monoid monoid)
+{
+    if (place->partial != 0 && place->monoid != monoid)
+        return false;
+    place->partial = (AtomSet)(place->partial | 1u << atom);
+    place->monoid = (uint8_t)monoid;
+    return true;
+}
+
+/* Puts an atom on every axis of the value that has the letter. Atoms come highest first, so the
+ * list is major to minor. */
+static bool letter_add(Placement *place, const int8_t *letters, int axes, int letter, int atom)
+{
+    for (int i = 0; i < axes; i++) {
+        if (letters[i] != letter)
+            continue;
+        AtomList *list = &place->shard[i];
+        if (list->n == MAX_PER_AXIS)
+            return false;
+        list->at[list->n++] = (int8_t)atom;
+    }
+    return true;
+}
+
+static bool choice_letter(const Graph *graph, const Node *node, int letter, int atom,
+                          Placement *ret_in, Placement *ret_out)
+{
+    if (letter >= node->sig.letters || (node->sig.nosplit >> letter & 1))
+        return false;
+    for (int k = 0; k < node->ins; k++)
+        if (!letter_add(&ret_in[k], node->sig.in[k], graph->values.at[node->in[k]].axes, letter,
+                        atom))
+            return false;
+    for (int k = 0; k < node->outs; k++) {
+        int axes = graph->values.at[node->out[k]].axes;
+        bool kept = letters_have(node->sig.out[k], axes, letter);
+        if (kept && !letter_add(&ret_out[k], node->sig.out[k], axes, letter, atom))
+            return false;
+        if (!kept && !partial_add(&ret_out[k], atom, op_info[node->op].monoid))
+            return false;
+    }
+    return true;
+}
+
+static bool choice_linear(const Node *node, uint8_t set, int atom, Placement *ret_in,
+                          Placement *ret_out)
+{
+    if (set == 0)
+        return false;
+    for (int k = 0; k < node->ins; k++)
+        if ((set >> k & 1) && !partial_add(&ret_in[k], atom, MONOID_SUM))
+            return false;
+    for (int k = 0; k < node->outs; k++)
+        if (!partial_add(&ret_out[k], atom, MONOID_SUM))
+            return false;
+    return true;
+}
+
+bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
+                const NodeChoice *choice, Placement *ret_in, Placement *ret_out)
+{
+    for (int k = 0; k < node->ins; k++)
+        ret_in[k] = place_replicate();
+    for (int k = 0; k < node->outs; k++)
+        ret_out[k] = place_replicate();
+    for (int a = mesh->n - 1; a >= 0; a--) {
+        int c = choice->atom[a];
+        bool legal = true;
+        if (c >= CHOICE_LINEAR)
+            legal =
+                choice_linear(node, node_linear_set(node, c - CHOICE_LINEAR), a, ret_in, ret_out);
+        else if (c != CHOICE_REPLICATE)
+            legal = choice_letter(graph, node, c - CHOICE_LETTER, a, ret_in, ret_out);
+        if (!legal)
+            return false;
+    }
+    for (int k = 0; k < node->ins; k++)
+        if (!place_fits(mesh, net, &graph->values.at[node->in[k]], &ret_in[k]))
+            return false;
+    for (int k = 0; k < node->outs; k++)
+        if (!place_fits(mesh, net, &graph->values.at[node->out[k]], &ret_out[k]))
+            return false;
+    return true;
+}
+
+/* ---- views ---- */
+
+bool place_is_view(const Placement *have, const Placement *want)
+{
+    AtomSet padded = 0, free_atoms = (AtomSet)~place_used(have);
+    bool sum = want->partial == 0 || want->monoid == MONOID_SUM;
+    for (int i = 0; i < MAX_AXES; i++) {
+        const AtomList *h = &have->shard[i], *w = &want->shard[i];
+        int same = 0;
+        while (same < h->n && same < w->n && h->at[same] == w->at[same])
+            same++;
+        for (int k = same; k < h->n; k++)
+            padded = (AtomSet)(padded | 1u << h->at[k]);
+        for (int k = same; k < w->n; k++)
+            if (!(free_atoms >> w->at[k] & 1))
+                return false;
+    }
+    AtomSet added = (AtomSet)(want->partial & ~have->partial);
+    if ((have->partial & ~want->partial) != 0 || (padded & ~added) != 0)
+        return false;
+    if ((added & ~padded & ~free_atoms) != 0)
+        return false;
+    if (added != 0)
+        return sum && (have->partial == 0 || have->monoid == MONOID_SUM);
+    return have->monoid == want->monoid;
+}

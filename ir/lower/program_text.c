@@ -1,0 +1,112 @@
+/* program_text.c - a Program as text: what each stage holds and where, and its table. */
+#include "ir/lower/program.h"
+
+static void put_atoms(Str *str, AtomSet atoms)
+{
+    if (!atoms)
+        str_put(str, "-");
+    for (int a = 0, n = 0; a < MAX_ATOMS; a++)
+        if (atoms >> a & 1)
+            str_putf(str, "%sa%d", n++ ? "." : "", a);
+}
+
+static void put_path(Str *str, const Path *path)
+{
+    for (int i = 0; i < path->n; i++)
+        str_putf(str, "%s%s", i ? ", " : "", move_text[path->move[i].kind]);
+    if (path->n == 0)
+        str_put(str, "nothing");
+}
+
+static void put_group(Str *str, const Program *program, const StageProgram *stage, int g)
+{
+    const Group *group = &stage->groups.at[g];
+    str_putf(str, "  group %d: %lld elements, sharded ", g, (long long)group->elements);
+    put_atoms(str, group->sharded);
+    str_put(str, ", partial ");
+    put_atoms(str, group->partial);
+    str_put(str, ", share ");
+    put_atoms(str, list_set(&group->share));
+    if (group->tied_stage != NONE)
+        str_putf(str, ", tied with stage %d", group->tied_stage);
+    str_put(str, "; reduce: ");
+    put_path(str, &group->reduce);
+    str_put(str, "; gather: ");
+    put_path(str, &group->gather);
+    str_putf(str, "\n    at weight %lld, gradient %lld, moments %lld %lld\n",
+             (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
+             (long long)group->moment2);
+    for (int i = 0; i < group->members.n; i++) {
+        const GroupMember *member = &group->members.at[i];
+        str_putf(str, "    +%-10lld %-10lld %s%s\n", (long long)member->offset,
+                 (long long)member->elements, program->net->params.at[member->net_param].name,
+                 member->decay ? "" : "  (no decay)");
+    }
+}
+
+static void put_stage(Str *str, const Program *program, const StageProgram *stage)
+{
+    str_putf(str, "stage %d: links %d to %d, arena %lld B\n", stage->index, stage->link[0].link,
+             stage->link[stage->links - 1].link, (long long)stage->arena_bytes);
+    for (int g = 0; g < stage->groups.n; g++)
+        put_group(str, program, stage, g);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        str_putf(str, "  bucket %d: group %d, elements %lld to %lld, closed by link %d\n", b,
+                 bucket->group, (long long)bucket->begin,
+                 (long long)(bucket->begin + bucket->elements),
+                 stage->link[bucket->close_link].link);
+    }
+    for (int r = 0; r < RING_COUNT; r++)
+        if (stage->ring[r].n)
+            str_putf(str, "  ring %-8s at %lld, %d x %lld B\n", ring_text[r],
+                     (long long)stage->ring[r].base, stage->ring[r].n,
+                     (long long)stage->ring[r].stride);
+    str_putf(str, "  pass at %lld, 4 x %lld B; scratch at %lld, %lld B\n",
+             (long long)stage->pass[0], (long long)stage->pass_bytes, (long long)stage->scratch,
+             (long long)stage->scratch_bytes);
+}
+
+void program_put_text(Str *str, const Program *program)
+{
+    for (int s = 0; s < program->stages; s++)
+        put_stage(str, program, &program->stage[s]);
+}
+
+static void put_entry(Str *str, const Entry *entry)
+{
+    switch (entry->kind) {
+    case ENTRY_COMPUTE:
+        str_putf(str, "%s%d%s%s", part_text[entry->part], entry->micro, entry->first ? "'" : "",
+                 entry->last ? "." : "");
+        break;
+    case ENTRY_SEND:
+    case ENTRY_RECV:
+        str_putf(str, "%s%s%d", entry->kind == ENTRY_SEND ? ">" : "<",
+                 entry->message == MSG_ACTIVATION ? "x" : "d", entry->micro);
+        break;
+    case ENTRY_REDUCE:
+    case ENTRY_TIED:
+    case ENTRY_UPDATE:
+        str_putf(str, "%s%d", entry_text[entry->kind], entry->index);
+        break;
+    case ENTRY_NORM:
+    case ENTRY_COUNT:
+        str_put(str, entry_text[entry->kind]);
+        break;
+    }
+}
+
+/* F0' first micro-batch of the step, B3. the last; >x2 sends activations, <d2 receives gradients.
+ */
+void program_put_tables(Str *str, const Program *program)
+{
+    for (int s = 0; s < program->stages; s++) {
+        str_putf(str, "stage %d:", s);
+        for (int i = 0; i < program->stage[s].table.n; i++) {
+            str_putc(str, ' ');
+            put_entry(str, &program->stage[s].table.at[i]);
+        }
+        str_putc(str, '\n');
+    }
+}

@@ -1,0 +1,235 @@
+/* prove.c - image, machine, oracle, comparison. */
+#include "ir/lower/prove.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/base/rng.h"
+#include "ir/eval.h"
+#include "ir/lower/execute.h"
+#include "ir/lower/image.h"
+
+ProveOptions prove_default(void)
+{
+    return (ProveOptions){
+        .rounds = 2, .orders = 3, .mutations = true, .seed = 1, .tolerance = 1e-10};
+}
+
+typedef struct Trial {
+    Arena *arena;
+    const Plan *plan;
+    const Net *net;
+    int rounds;
+    double lr;
+    double **param;      /* initial */
+    EvalBatch *batch;    /* rounds * micros */
+    double *loss, *norm; /* oracle, per round */
+    double ***want;      /* oracle: parameters after each round */
+} Trial;
+
+/* Gains and biases around where they start, everything random: nothing is symmetric. */
+static void make_params(Trial *trial, uint64_t seed)
+{
+    const Net *net = trial->net;
+    trial->param = ARENA_ARRAY(trial->arena, double *, net->params.n);
+    for (int p = 0; p < net->params.n; p++) {
+        const Param *info =
+            &net->classes.at[net->params.at[p].class]->params.at[net->params.at[p].param];
+        int64_t n = eval_param_elements(net, p);
+        trial->param[p] = ARENA_ARRAY(trial->arena, double, n);
+        for (int64_t i = 0; i < n; i++) {
+            double noise = rng_normal(seed, (uint64_t)p, (uint64_t)i);
+            trial->param[p][i] = info->init == INIT_ONES ? 1 + 0.2 * noise : 0.3 * noise;
+        }
+    }
+}
+
+/* Uneven masks: each micro-batch has its own share of valid tokens, the first row of the step has
+ * none. The weight of a token is mask / valid tokens of the whole step. */
+static void make_batches(Trial *trial, uint64_t seed)
+{
+    const Net *net = trial->net;
+    int micros = trial->plan->micro_batches;
+    int64_t batch = net->dims.at[net->batch].extent, sequence = net->dims.at[net->sequence].extent;
+    int64_t vocabulary = 1, tokens = batch * sequence;
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
+            const Node *node = &net->classes.at[c]->nodes.at[n];
+            for (int l = 0; l < node->sig.letters && node->ins == 2; l++)
+                if ((node->sig.base >> l & 1) &&
+                    net->classes.at[c]->values.at[node->in[0]].kind == VALUE_DATA)
+                    vocabulary = net->dims.at[node->sig.dim[l]].used;
+        }
+    trial->batch = ARENA_ARRAY(trial->arena, EvalBatch, trial->rounds * micros);
+    for (int r = 0; r < trial->rounds; r++) {
+        double valid = 0;
+        double *data[DATA_COUNT];
+        for (int d = 0; d < DATA_COUNT; d++)
+            data[d] = ARENA_ARRAY(trial->arena, double, tokens *micros);
+        for (int64_t i = 0; i < tokens * micros; i++) {
+            uint64_t stream = 1000 + (uint64_t)r;
+            data[DATA_IDS][i] =
+                (double)(rng_u64(seed, stream, (uint64_t)(3 * i)) % (uint64_t)vocabulary);
+            data[DATA_LABELS][i] =
+                (double)(rng_u64(seed, stream, (uint64_t)(3 * i + 1)) % (uint64_t)vocabulary);
+            double share = 0.9 - 0.3 * (double)(i / tokens % 3);
+            bool mask = rng_unit(seed, stream, (uint64_t)(3 * i + 2)) < share &&
+                        (i >= sequence || batch * micros == 1);
+            data[DATA_WEIGHT][i] = mask;
+            valid += mask;
+        }
+        for (int64_t i = 0; i < tokens * micros; i++)
+            data[DATA_WEIGHT][i] /= valid > 0 ? valid : 1;
+        for (int m = 0; m < micros; m++)
+            for (int d = 0; d < DATA_COUNT; d++)
+                trial->batch[r * micros + m].data[d] = data[d] + m * tokens;
+    }
+}
+
+/* The un-lowered graph, step by step. */
+static void run_oracle(Trial *trial)
+{
+    const Net *net = trial->net;
+    const Job *job = &trial->plan->job;
+    int params = net->params.n, micros = trial->plan->micro_batches;
+    double **set[4];
+    for (int k = 0; k < 4; k++) {
+        set[k] = ARENA_ARRAY(trial->arena, double *, params);
+        for (int p = 0; p < params; p++)
+            set[k][p] = ARENA_ARRAY(trial->arena, double, eval_param_elements(net, p));
+    }
+    for (int p = 0; p < params; p++)
+        memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
+    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip};
+    trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds);
+    trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
+    trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);
+    for (int r = 0; r < trial->rounds; r++) {
+        for (int p = 0; p < params; p++)
+            memset(set[3][p], 0, (size_t)eval_param_elements(net, p) * sizeof(double));
+        trial->loss[r] =
+            eval_net(net, (const double *const *)set[0], &trial->batch[r * micros], micros, set[3]);
+        trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
+                                   (const double *const *)set[3]);
+        trial->want[r] = ARENA_ARRAY(trial->arena, double *, params);
+        for (int p = 0; p < params; p++) {
+            size_t bytes = (size_t)eval_param_elements(net, p) * sizeof(double);
+            trial->want[r][p] = arena_alloc(trial->arena, bytes);
+            memcpy(trial->want[r][p], set[0][p], bytes);
+        }
+    }
+}
+
+static void note(ProveReport *report, double error, const char *what)
+{
+    if (isnan(error))
+        error = INFINITY;
+    if (error > report->max_error || !report->worst) {
+        report->max_error = error > report->max_error ? error : report->max_error;
+        report->worst = what;
+    }
+}
+
+/* One run of the machine, compared with the oracle: the largest relative error; infinite on a
+ * fault. */
+static double compare(Machine *machine, const Trial *trial, uint64_t order,
+                      const Mutation *mutation, ProveReport *report)
+{
+    const char *fault;
+    machine_set_params(machine, (const double *const *)trial->param);
+    if (!machine_run(machine, trial->batch, trial->rounds, trial->lr, order, mutation, &fault)) {
+        if (!report->fault)
+            report->fault = fault;
+        note(report, INFINITY, "a fault");
+        return report->max_error;
+    }
+    for (int r = 0; r < trial->rounds; r++) {
+        note(report, fabs(machine_loss(machine, r) - trial->loss[r]) / fabs(trial->loss[r]),
+             "loss");
+        note(report, fabs(sqrt(machine_norm2(machine, r)) - trial->norm[r]) / trial->norm[r],
+             "gradient norm");
+    }
+    for (int p = 0; p < trial->net->params.n; p++)
+        note(report, machine_param_error(machine, p, trial->want[trial->rounds - 1][p]),
+             trial->net->params.at[p].name);
+    return report->max_error;
+}
+
+static void count_reach(const Program *program, ProveReport *report)
+{
+    bool op[OP_COUNT] = {false};
+    for (int s = 0; s < program->stages; s++) {
+        Arena *scratch = arena_new("reach");
+        Walk *walk = walk_begin(scratch, program, s, 0, 1);
+        for (const Step *step; (step = walk_next(walk)) != NULL;) {
+            report->steps += mesh_ranks(&program->plan->mesh);
+            if (step->move)
+                report->reached_moves[step->move->kind]++;
+            if (step->node)
+                op[step->node->op] = true;
+            for (int i = 0; step->inst && i < step->inst->nodes; i++)
+                op[step->body->graph->nodes.at[step->inst->node[i]].op] = true;
+        }
+        arena_free(scratch);
+        if (program->stage[s].arena_bytes > report->layout_bytes)
+            report->layout_bytes = program->stage[s].arena_bytes;
+    }
+    for (int i = 0; i < OP_COUNT; i++)
+        report->reached_ops += op[i];
+}
+
+static bool run_mutations(Arena *arena, Machine *machine, const Trial *trial, double tolerance,
+                          ProveReport *report)
+{
+    bool good = true;
+    int sites = machine_sites(machine, MUTATE_NONE);
+    for (int i = 0; i < sites; i++) {
+        Mutation mutation = machine_site(machine, i);
+        ProveReport own = {0};
+        double error = compare(machine, trial, 0, &mutation, &own);
+        MutationReport row = {machine_site_name(arena, machine, &mutation),
+                              machine_equivalent(machine, &mutation), error, false};
+        row.good = row.equivalent ? error <= tolerance : error > tolerance;
+        report->tried++;
+        report->equivalent += row.equivalent != NULL;
+        report->caught += !row.equivalent && row.good;
+        good &= row.good;
+        vec_push(arena, &report->mutations) = row;
+    }
+    return good;
+}
+
+bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
+                   const ProveOptions *options, ProveReport *ret)
+{
+    *ret = (ProveReport){0};
+    Net *small;
+    Plan *image = plan_image(arena, diag, plan, net, &small);
+    if (!image)
+        return false;
+    /* clip is active: the norm of such random weights is far above it */
+    image->job.clip = image->job.clip > 0 ? 0.05 : image->job.clip;
+    Trial trial = {
+        .arena = arena, .plan = image, .net = small, .rounds = options->rounds, .lr = 0.05};
+    make_params(&trial, options->seed);
+    make_batches(&trial, options->seed);
+    run_oracle(&trial);
+    MovePrice price = path_plain_price(8);
+    const Program *program = program_build(arena, image, small, &price, NULL);
+    Machine *machine = machine_new(arena, program);
+    ret->ranks = image->ranks;
+    ret->stages = image->stages;
+    ret->micros = image->micro_batches;
+    ret->params = small->params.n;
+    for (int order = 0; order <= options->orders; order++)
+        compare(machine, &trial, (uint64_t)order, NULL, ret);
+    for (int s = 0; s < image->stages; s++)
+        if (machine_touched(machine, s) > ret->touched_bytes)
+            ret->touched_bytes = machine_touched(machine, s);
+    count_reach(program, ret);
+    ret->equal = !ret->fault && ret->max_error <= options->tolerance;
+    bool good = ret->equal;
+    if (good && options->mutations)
+        good = run_mutations(arena, machine, &trial, options->tolerance, ret);
+    return good;
+}

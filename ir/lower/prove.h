@@ -1,0 +1,42 @@
+/* prove.h - the numeric proof: the Program of an image, run on all its ranks, against the
+ * un-lowered graph. */
+#ifndef LPLAN_IR_LOWER_PROVE_H
+#define LPLAN_IR_LOWER_PROVE_H
+
+#include "ir/plan.h"
+
+typedef struct ProveOptions {
+    int rounds;     /* optimizer steps; 2 */
+    int orders;     /* random orders besides program order; 3 */
+    bool mutations; /* break every site and require that it shows */
+    uint64_t seed;
+    double tolerance; /* relative, 1e-10 */
+} ProveOptions;
+ProveOptions prove_default(void);
+
+typedef struct MutationReport {
+    const char *name;
+    const char *equivalent; /* reason why it must change nothing, or NULL: it must show */
+    double error;           /* that it caused; infinite for NaN, deadlock or mismatch */
+    bool good;              /* caught, or equivalent and silent */
+} MutationReport;
+
+typedef struct ProveReport {
+    bool equal;
+    double max_error;  /* over loss, norm and every parameter after every round and order */
+    const char *worst; /* where */
+    const char *fault; /* deadlock or mismatch, or NULL */
+    int ranks, stages, micros, steps; /* of the image; Steps of all ranks */
+    int params;
+    int64_t touched_bytes, layout_bytes; /* high-water mark and arena of the worst stage */
+    int tried, caught, equivalent;
+    VEC(MutationReport) mutations;
+    int reached_ops; /* distinct ops executed */
+    int reached_moves[MOVE_KIND_COUNT];
+} ProveReport;
+
+/* Runs it; false when something is not equal or not caught. The report says what. */
+bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
+                   const ProveOptions *options, ProveReport *ret);
+
+#endif

@@ -1,0 +1,376 @@
+/* solve_domain.c - what may be chosen: options of nodes, homes, the boundary, and every placement
+ * these give a value. */
+#include <string.h>
+
+#include "ir/lower/solve_in.h"
+
+int spot_index(Problem *problem, ValueId value, const Placement *place)
+{
+    Spot *spot = &problem->spot[value];
+    for (int i = 0; i < spot->places.n; i++)
+        if (place_equal(&spot->places.at[i], place))
+            return i;
+    vec_push(problem->arena, &spot->places) = *place;
+    return spot->places.n - 1;
+}
+
+/* ---- token atoms ---- */
+
+static int batch_letter(const Net *net, const Node *node)
+{
+    for (int l = 0; l < node->sig.letters; l++)
+        if (net->dims.at[node->sig.dim[l]].kind == DIM_BATCH)
+            return l;
+    return NONE;
+}
+
+static void choice_set(NodeChoice *choice, AtomSet atoms, int what)
+{
+    for (int a = 0; a < MAX_ATOMS; a++)
+        if (atoms >> a & 1)
+            choice->atom[a] = (Choice)what;
+}
+
+/* The batch letter where the node has it. A node without one stays linear in what is Partial over
+ * the tokens, so that terms of a parameter's gradient are added before they are reduced; else it
+ * needs them reduced. */
+static NodeChoice token_choice(const Problem *problem, const Node *node, const bool *partial)
+{
+    NodeChoice choice = {{0}};
+    unsigned terms = 0;
+    int letter = batch_letter(problem->setup.net, node);
+    if (letter != NONE) {
+        choice_set(&choice, problem->setup.tokens, CHOICE_LETTER + letter);
+        return choice;
+    }
+    for (int k = 0; k < node->ins; k++)
+        if (partial[node->in[k]])
+            terms |= 1u << k;
+    for (int i = 0; terms != 0 && i < node_linear_sets(node); i++) {
+        if ((terms & ~(unsigned)node_linear_set(node, i)) == 0) {
+            choice_set(&choice, problem->setup.tokens, CHOICE_LINEAR + i);
+            return choice;
+        }
+    }
+    return choice;
+}
+
+/* Without width atoms: the token part of every operand. False when the batch does not divide. */
+static bool tokens_place(Problem *problem, NodeChoice *ret)
+{
+    const SolveSetup *setup = &problem->setup;
+    const Graph *graph = setup->graph;
+    bool *partial = ARENA_ARRAY(problem->arena, bool, graph->values.n);
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        Placement whole = place_replicate();
+        if (value->kind == VALUE_NODE)
+            continue;
+        for (int i = 0; i < value->axes && value->kind != VALUE_PARAM; i++) {
+            if (setup->net->dims.at[value->dim[i]].kind != DIM_BATCH)
+                continue;
+            for (int a = MAX_ATOMS - 1; a >= 0; a--)
+                if (setup->tokens >> a & 1 && whole.shard[i].n < MAX_PER_AXIS)
+                    whole.shard[i].at[whole.shard[i].n++] = (int8_t)a;
+            break;
+        }
+        if (!place_fits(setup->mesh, setup->net, value, &whole))
+            return false;
+        problem->spot[v].whole = spot_index(problem, v, &whole);
+    }
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        Placement in[MAX_IN], out[MAX_OUT];
+        ret[n] = token_choice(problem, node, partial);
+        if (!place_node(setup->mesh, setup->net, graph, node, &ret[n], in, out))
+            return false;
+        for (int k = 0; k < node->outs; k++) {
+            partial[node->out[k]] = (out[k].partial & setup->tokens) != 0;
+            problem->spot[node->out[k]].whole = spot_index(problem, node->out[k], &out[k]);
+        }
+    }
+    return true;
+}
+
+/* ---- node options ---- */
+
+typedef VEC(Option) OptionList;
+
+static bool option_legal(const Problem *problem, const Node *node, const NodeChoice *choice)
+{
+    Placement in[MAX_IN], out[MAX_OUT];
+    const SolveSetup *setup = &problem->setup;
+    return place_node(setup->mesh, setup->net, setup->graph, node, choice, in, out);
+}
+
+/* Adds a choice when it is legal and new. */
+static void option_add(Problem *problem, const Node *node, const NodeChoice *choice,
+                       OptionList *list)
+{
+    const SolveSetup *setup = &problem->setup;
+    Placement in[MAX_IN], out[MAX_OUT];
+    Option option = {.choice = *choice};
+    if (!place_node(setup->mesh, setup->net, setup->graph, node, choice, in, out))
+        return;
+    for (int i = 0; i < list->n; i++)
+        if (memcmp(&list->at[i].choice, choice, sizeof *choice) == 0)
+            return;
+    for (int k = 0; k < node->ins; k++)
+        option.in[k] = (int16_t)spot_index(problem, node->in[k], &in[k]);
+    for (int k = 0; k < node->outs; k++)
+        option.out[k] = (int16_t)spot_index(problem, node->out[k], &out[k]);
+    vec_push(problem->arena, list) = option;
+}
+
+/* The i-th thing all atoms of a set may do together: Replicate, a letter, a linear set. NONE after
+ * the last. */
+static int single_choice(const Node *node, int i)
+{
+    if (i == 0)
+        return CHOICE_REPLICATE;
+    if (i <= node->sig.letters)
+        return CHOICE_LETTER + i - 1;
+    i -= node->sig.letters + 1;
+    return i < node_linear_sets(node) ? CHOICE_LINEAR + i : NONE;
+}
+
+/* The atoms of the role that a letter takes when it does not divide by all of them: as many ranks
+ * as divide, of equal ones those with the slower links. 0 when there is none. */
+static AtomSet leading_atoms(const Problem *problem, const Node *node, const NodeChoice *base,
+                             int what)
+{
+    const Mesh *mesh = problem->setup.mesh;
+    AtomSet best = 0;
+    int extent = 1;
+    for (unsigned set = 1; set < problem->setup.width; set++) {
+        NodeChoice choice = *base;
+        if ((set & ~(unsigned)problem->setup.width) != 0)
+            continue;
+        choice_set(&choice, (AtomSet)set, what);
+        if (mesh_extent(mesh, (AtomSet)set) >= extent && option_legal(problem, node, &choice)) {
+            best = (AtomSet)set;
+            extent = mesh_extent(mesh, (AtomSet)set);
+        }
+    }
+    return best;
+}
+
+/* A boundary that must be whole forbids the sequence to the width atoms throughout the block. */
+static bool letter_allowed(const Problem *problem, const Node *node, int what)
+{
+    if (problem->setup.boundary_rule != BOUNDARY_WHOLE || what == CHOICE_REPLICATE ||
+        what >= CHOICE_LINEAR)
+        return true;
+    DimId dim = node->sig.dim[what - CHOICE_LETTER];
+    return problem->setup.net->dims.at[dim].kind != DIM_SEQUENCE;
+}
+
+/* Letters that may share the role with another one: of dims that are no tokens and that no op of
+ * the class wants whole. With heads = g r these are the two parts of the heads. */
+static bool letter_shares(const Problem *problem, const Node *node, int letter)
+{
+    DimId dim = node->sig.dim[letter];
+    return problem->setup.net->dims.at[dim].kind == DIM_OTHER && !problem->whole_dim[dim];
+}
+
+static void node_options(Problem *problem, const Node *node, const NodeChoice *base,
+                         OptionList *list)
+{
+    AtomSet width = problem->setup.width;
+    for (int i = 0, what; (what = single_choice(node, i)) != NONE; i++) {
+        NodeChoice choice = *base;
+        if (!letter_allowed(problem, node, what))
+            continue;
+        choice_set(&choice, width, what);
+        option_add(problem, node, &choice, list);
+    }
+    for (int l = 0; l < node->sig.letters; l++) {
+        NodeChoice choice = *base;
+        choice_set(&choice, width, CHOICE_LETTER + l);
+        if (!letter_shares(problem, node, l) || option_legal(problem, node, &choice))
+            continue;
+        AtomSet leading = leading_atoms(problem, node, base, CHOICE_LETTER + l);
+        if (leading == 0)
+            continue;
+        choice_set(&choice, leading, CHOICE_LETTER + l);
+        for (int i = 0, what; (what = single_choice(node, i)) != NONE; i++) {
+            bool letter = what != CHOICE_REPLICATE && what < CHOICE_LINEAR;
+            if (letter &&
+                (what == CHOICE_LETTER + l || !letter_shares(problem, node, what - CHOICE_LETTER)))
+                continue;
+            choice_set(&choice, (AtomSet)(width & ~leading), what);
+            option_add(problem, node, &choice, list);
+        }
+    }
+}
+
+/* ---- homes and the boundary ---- */
+
+typedef VEC(Placement) PlaceList;
+
+static void place_add(Arena *arena, PlaceList *list, const Placement *place)
+{
+    for (int i = 0; i < list->n; i++)
+        if (place_equal(&list->at[i], place))
+            return;
+    vec_push(arena, list) = *place;
+}
+
+/* A placement with the whole role on one axis more, minor to what is there. */
+static bool place_widen(const Problem *problem, const Value *value, int axis, Placement *place)
+{
+    AtomList *list = &place->shard[axis];
+    for (int a = MAX_ATOMS - 1; a >= 0; a--) {
+        if (!(problem->setup.width >> a & 1))
+            continue;
+        if (list->n == MAX_PER_AXIS)
+            return false;
+        list->at[list->n++] = (int8_t)a;
+    }
+    return place_fits(problem->setup.mesh, problem->setup.net, value, place);
+}
+
+/* Shards of the whole role on any axis: the placements that may be saved, or gathered from, whoever
+ * needs them. */
+static void spot_widen(Problem *problem, ValueId id, PlaceList *list)
+{
+    const Value *value = &problem->setup.graph->values.at[id];
+    for (int i = 0; i < value->axes && problem->setup.width != 0; i++) {
+        Placement place = problem->spot[id].places.at[problem->spot[id].whole];
+        if (place_widen(problem, value, i, &place))
+            place_add(problem->arena, list, &place);
+    }
+}
+
+static bool home_allowed(const Problem *problem, const Value *value, const Placement *place)
+{
+    AtomSet sharded = place_sharded(place) & problem->setup.width;
+    switch (problem->setup.weight_rule) {
+    case WEIGHTS_SHARDED:
+        return value->axes < 2 || sharded != 0;
+    case WEIGHTS_WHOLE:
+        return sharded == 0;
+    default:
+        return true;
+    }
+}
+
+static bool home_domain(Problem *problem, int param)
+{
+    const SolveSetup *setup = &problem->setup;
+    const Param *info = &setup->graph->params.at[param];
+    const Value *value = &setup->graph->values.at[info->value];
+    const Placement *given = setup->home != NULL ? setup->home[param] : NULL;
+    Spot *spot = &problem->spot[info->value];
+    PlaceList all = {0}, list = {0};
+    if (given != NULL) {
+        if (!place_fits(setup->mesh, setup->net, value, given))
+            return false;
+        place_add(problem->arena, &list, given);
+    } else {
+        for (int i = 0; i < spot->places.n; i++)
+            if (spot->places.at[i].partial == 0)
+                place_add(problem->arena, &all, &spot->places.at[i]);
+        if (setup->gather_weights)
+            spot_widen(problem, info->value, &all);
+        for (int i = 0; i < all.n; i++)
+            if (setup->width == 0 || home_allowed(problem, value, &all.at[i]))
+                place_add(problem->arena, &list, &all.at[i]);
+    }
+    for (int i = 0; i < list.n; i++)
+        spot_index(problem, info->value, &list.at[i]);
+    problem->home_var[param] = problem->vars.n;
+    vec_push(problem->arena, &problem->vars) =
+        (Var){.kind = VAR_HOME, .id = param, .n = list.n, .place = list.at};
+    return list.n > 0;
+}
+
+static bool boundary_domain(Problem *problem)
+{
+    const SolveSetup *setup = &problem->setup;
+    const Graph *graph = setup->graph;
+    ValueId end[] = {graph->chain_in, graph->chain_out, graph->grad_out, graph->grad_in};
+    ValueId id = graph->chain_in != NONE ? graph->chain_in : graph->chain_out;
+    PlaceList list = {0};
+    problem->boundary_var = NONE;
+    if (id == NONE)
+        return true;
+    const Value *value = &graph->values.at[id];
+    if (graph->chain_out != NONE) {
+        const Value *out = &graph->values.at[graph->chain_out];
+        CHECK(out->axes == value->axes &&
+              memcmp(out->dim, value->dim, sizeof value->dim[0] * (size_t)value->axes) == 0);
+    }
+    if (setup->boundary != NULL) {
+        place_add(problem->arena, &list, setup->boundary);
+    } else {
+        Placement whole = problem->spot[id].places.at[problem->spot[id].whole];
+        if (setup->boundary_rule != BOUNDARY_SEQUENCE || setup->width == 0)
+            place_add(problem->arena, &list, &whole);
+        for (int i = 0; i < value->axes && setup->width != 0; i++) {
+            DimKind kind = setup->net->dims.at[value->dim[i]].kind;
+            Placement place = whole;
+            /* the batch axis is the token atoms' */
+            bool allowed = kind != DIM_BATCH && setup->boundary_rule != BOUNDARY_WHOLE &&
+                           (kind == DIM_SEQUENCE || setup->boundary_rule == BOUNDARY_FREE);
+            if (allowed && place_widen(problem, value, i, &place))
+                place_add(problem->arena, &list, &place);
+        }
+    }
+    for (int i = 0; i < list.n; i++) {
+        if (!place_fits(setup->mesh, setup->net, value, &list.at[i]))
+            return false;
+        for (int k = 0; k < 4; k++)
+            if (end[k] != NONE)
+                spot_index(problem, end[k], &list.at[i]);
+    }
+    problem->boundary_var = problem->vars.n;
+    vec_push(problem->arena, &problem->vars) =
+        (Var){.kind = VAR_BOUNDARY, .id = 0, .n = list.n, .place = list.at};
+    return list.n > 0;
+}
+
+/* Dims that some op of the class may not split. */
+static void mark_whole_dims(Problem *problem)
+{
+    const Graph *graph = problem->setup.graph;
+    problem->whole_dim = ARENA_ARRAY(problem->arena, bool, problem->setup.net->dims.n);
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int l = 0; l < graph->nodes.at[n].sig.letters; l++)
+            if (graph->nodes.at[n].sig.nosplit >> l & 1)
+                problem->whole_dim[graph->nodes.at[n].sig.dim[l]] = true;
+}
+
+bool problem_domains(Problem *problem)
+{
+    const Graph *graph = problem->setup.graph;
+    mark_whole_dims(problem);
+    NodeChoice *base = ARENA_ARRAY(problem->arena, NodeChoice, graph->nodes.n + 1);
+    if (!tokens_place(problem, base))
+        return false;
+    for (int n = 0; n < graph->nodes.n; n++) {
+        OptionList list = {0};
+        node_options(problem, &graph->nodes.at[n], &base[n], &list);
+        CHECK(list.n > 0); /* Replicate over the width is always legal once the tokens fit */
+        problem->node_var[n] = problem->vars.n;
+        vec_push(problem->arena, &problem->vars) = (Var){.kind = VAR_NODE,
+                                                         .id = n,
+                                                         .seg = graph->nodes.at[n].seg,
+                                                         .n = list.n,
+                                                         .option = list.at};
+    }
+    if (!boundary_domain(problem))
+        return false;
+    for (int p = 0; p < graph->params.n; p++)
+        if (!home_domain(problem, p))
+            return false;
+    /* what may be saved although nobody needs it in that form */
+    for (int v = 0; v < graph->values.n; v++) {
+        PlaceList list = {0};
+        if (graph->values.at[v].kind == VALUE_NODE)
+            spot_widen(problem, v, &list);
+        for (int i = 0; i < list.n; i++)
+            spot_index(problem, v, &list.at[i]);
+    }
+    return true;
+}

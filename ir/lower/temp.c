@@ -1,0 +1,150 @@
+/* temp.c - addresses inside a body: temps in the scratch area, saved values in the link's saved
+ * block. */
+#include "ir/lower/body.h"
+
+#include <stdlib.h>
+
+static int64_t align64(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int storage_of(const Body *body, int id)
+{
+    while (body->copies.at[id].alias != NONE)
+        id = body->copies.at[id].alias;
+    return id;
+}
+
+static void extend(Body *body, int id, int at)
+{
+    Copy *copy = &body->copies.at[storage_of(body, id)];
+    if (copy->first == NONE || at < copy->first)
+        copy->first = at;
+    if (at > copy->last)
+        copy->last = at;
+}
+
+/* A move may still be reading its source when the next instruction runs: the source lives until the
+ * first reader of the result, which is where the move is waited for. */
+static int first_reader(const InstList *list, int from, int id)
+{
+    for (int i = from + 1; i < list->n; i++)
+        for (int k = 0; k < list->at[i].ins; k++)
+            if (list->at[i].in[k] == id)
+                return i;
+    return list->n - 1;
+}
+
+static void fill_lives(Body *body, const InstList *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        const Inst *inst = &list->at[i];
+        for (int k = 0; k < inst->ins; k++)
+            if (body->copies.at[storage_of(body, inst->in[k])].home == HOME_TEMP)
+                extend(body, inst->in[k], i);
+        for (int k = 0; k < inst->outs; k++)
+            if (body->copies.at[storage_of(body, inst->out[k])].home == HOME_TEMP)
+                extend(body, inst->out[k], i);
+        if (inst->kind == INST_MOVE &&
+            body->copies.at[storage_of(body, inst->in[0])].home == HOME_TEMP)
+            extend(body, inst->in[0], first_reader(list, i, inst->out[0]));
+    }
+}
+
+typedef struct Block {
+    int copy;
+    int64_t bytes;
+    int first, last;
+} Block;
+
+static int by_size(const void *a, const void *b)
+{
+    const Block *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->copy - y->copy;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const Block *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->copy - y->copy;
+}
+
+/* First fit in the given order; offsets into `ret`. Returns the area's size. */
+static int64_t first_fit(const Block *block, int n, int64_t *ret)
+{
+    int64_t top = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < i; j++) {
+                bool together = block[j].first <= block[i].last && block[i].first <= block[j].last;
+                if (together && at < ret[j] + block[j].bytes && ret[j] < at + block[i].bytes) {
+                    at = ret[j] + block[j].bytes;
+                    moved = true;
+                }
+            }
+        }
+        ret[i] = at;
+        top = at + block[i].bytes > top ? at + block[i].bytes : top;
+    }
+    return top;
+}
+
+/* Temps of the lists' instructions, best of two orders. */
+static int64_t place_list(Body *body, const InstList *list, Arena *arena)
+{
+    Block *block = ARENA_ARRAY(arena, Block, body->copies.n + 1);
+    int64_t *offset[2] = {ARENA_ARRAY(arena, int64_t, body->copies.n + 1),
+                          ARENA_ARRAY(arena, int64_t, body->copies.n + 1)};
+    bool *seen = ARENA_ARRAY(arena, bool, body->copies.n + 1);
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].outs; k++) {
+            int id = storage_of(body, list->at[i].out[k]);
+            const Copy *copy = &body->copies.at[id];
+            if (copy->home != HOME_TEMP || seen[id])
+                continue;
+            seen[id] = true;
+            block[n++] = (Block){id, align64(copy->bytes), copy->first, copy->last};
+        }
+    qsort(block, (size_t)n, sizeof block[0], by_size);
+    int64_t best = first_fit(block, n, offset[0]);
+    for (int i = 0; i < n; i++)
+        body->copies.at[block[i].copy].offset = offset[0][i];
+    qsort(block, (size_t)n, sizeof block[0], by_start);
+    int64_t other = first_fit(block, n, offset[1]);
+    if (other < best) {
+        best = other;
+        for (int i = 0; i < n; i++)
+            body->copies.at[block[i].copy].offset = offset[1][i];
+    }
+    return best;
+}
+
+void body_place_temps(Body *body)
+{
+    for (int i = 0; i < body->copies.n; i++)
+        body->copies.at[i].first = body->copies.at[i].last = NONE;
+    fill_lives(body, &body->forward);
+    body->saved_bytes = 0;
+    for (int i = 0; i < body->copies.n; i++) {
+        Copy *copy = &body->copies.at[i];
+        if (copy->home == HOME_SAVED && copy->alias == NONE) {
+            copy->offset = body->saved_bytes;
+            body->saved_bytes += align64(copy->bytes);
+        }
+    }
+    fill_lives(body, &body->backward);
+    Arena *scratch = arena_new("temps");
+    body->forward_temp_bytes = place_list(body, &body->forward, scratch);
+    body->backward_temp_bytes = place_list(body, &body->backward, scratch);
+    arena_free(scratch);
+}

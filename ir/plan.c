@@ -1,0 +1,184 @@
+/* plan.c - recipes, the job's defaults, pins, and the mesh of a stage. */
+#include "ir/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const dtype_text[DT_COUNT] = {"f32", "f64", "bf16", "i32"};
+
+int dtype_bytes(DType dtype)
+{
+    static const int bytes[DT_COUNT] = {[DT_F32] = 4, [DT_F64] = 8, [DT_BF16] = 2, [DT_I32] = 4};
+    return bytes[dtype];
+}
+
+static const Recipe recipes[] = {
+    {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false},
+    {"bf16", DT_BF16, DT_BF16, DT_F32, DT_F32, true},
+    {"fp64", DT_F64, DT_F64, DT_F64, DT_F64, false},
+};
+
+const Recipe *recipe_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++)
+        if (str_eq(recipes[i].name, name))
+            return &recipes[i];
+    return NULL;
+}
+
+Job job_default(void)
+{
+    return (Job){.global_batch = 8,
+                 .sequence = 128,
+                 .recipe = "fp32",
+                 .beta1 = 0.9,
+                 .beta2 = 0.95,
+                 .eps = 1e-8,
+                 .decay = 0.1,
+                 .clip = 1.0};
+}
+
+Pins pins_none(void)
+{
+    return (Pins){.tp = -1, .dp = -1, .pp = -1, .zero = -1, .sp = -1, .recompute = -1};
+}
+
+static bool pin_int(Diag *diag, const char *key, const char *text, int min, int max, int *ret)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < min || value > max) {
+        diag_error(diag, NO_SPAN, "pin %s=%s is not a number between %d and %d", key, text, min,
+                   max);
+        return false;
+    }
+    *ret = (int)value;
+    return true;
+}
+
+/* "3+5": layers per stage. */
+static bool pin_layers(Diag *diag, const char *text, Pins *ret)
+{
+    ret->cuts = 0;
+    while (ret->cuts < 64) {
+        char *end;
+        long layers = strtol(text, &end, 10);
+        if (end == text || layers < 0 || layers > 10000 || (*end && *end != '+'))
+            break;
+        ret->cut[ret->cuts++] = (int)layers;
+        if (!*end)
+            return true;
+        text = end + 1;
+    }
+    diag_error(diag, NO_SPAN, "pin layers=%s is not a sum such as 3+5", text);
+    return false;
+}
+
+static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
+{
+    static const char *const keys[] = {"tp",        "dp",  "pp",       "zero",  "sp",
+                                       "recompute", "mbs", "schedule", "layers"};
+    enum { KEYS = sizeof keys / sizeof keys[0] };
+    int *const field[] = {&ret->tp, &ret->dp, &ret->pp, &ret->zero, &ret->sp};
+    static const int most[] = {1 << 20, 1 << 20, 64, 1, 1};
+    for (int i = 0; i < 5; i++)
+        if (str_eq(key, keys[i]))
+            return pin_int(diag, key, value, i < 3 ? 1 : 0, most[i], field[i]);
+    if (str_eq(key, "recompute")) {
+        ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
+        if (ret->recompute >= 0)
+            return true;
+        diag_error(diag, NO_SPAN, "pin recompute=%s: none or full", value);
+        return false;
+    }
+    if (str_eq(key, "mbs")) {
+        int mbs;
+        bool good = pin_int(diag, key, value, 1, 1 << 20, &mbs);
+        ret->micro_batch = good ? mbs : 0;
+        return good;
+    }
+    if (str_eq(key, "schedule")) {
+        for (int i = 0; i < SCHEDULE_COUNT; i++)
+            if (str_eq(value, schedule_text[i]))
+                ret->schedule = schedule_text[i];
+        if (ret->schedule)
+            return true;
+        diag_error(diag, NO_SPAN, "pin schedule=%s: gpipe or 1f1b", value);
+        return false;
+    }
+    if (str_eq(key, "layers"))
+        return pin_layers(diag, value, ret);
+    diag_error(diag, NO_SPAN, "unknown pin %s", key);
+    const char *near = str_nearest(key, keys, KEYS);
+    diag_help(diag,
+              near ? "did you mean %s?" : "pins are tp dp pp zero sp recompute mbs schedule layers",
+              near);
+    return false;
+}
+
+bool pins_parse(Diag *diag, const char *text, Pins *ret)
+{
+    Arena *scratch = arena_new("pins");
+    char *copy = arena_strdup(scratch, text);
+    Pins pins = *ret;
+    bool good = true;
+    for (char *part = copy, *next; good && part && *part; part = next) {
+        next = strchr(part, ',');
+        if (next)
+            *next++ = '\0';
+        char *equals = strchr(part, '=');
+        if (!equals) {
+            diag_error(diag, NO_SPAN, "pin %s has no value; write %s=…", part, part);
+            good = false;
+            break;
+        }
+        *equals = '\0';
+        good = pin_one(diag, part, equals + 1, &pins);
+    }
+    arena_free(scratch);
+    if (good)
+        *ret = pins;
+    return good;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* Appends atoms of `role` for `extent` ranks at `*stride`, cut where a link level is filled. */
+static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent, int *stride)
+{
+    while (extent > 1) {
+        int level = cluster_level(cluster, *stride, 2), width = 1;
+        for (int i = 0; i <= level; i++)
+            width *= cluster->level[i].width;
+        int room = width / *stride, take = extent;
+        if (room > 1 && room < extent)
+            take = (int)gcd(room, extent) > 1 ? (int)gcd(room, extent) : extent;
+        if (mesh->n == MAX_ATOMS)
+            return false;
+        mesh->atom[mesh->n++] = (Atom){take, role, cluster_level(cluster, *stride, take)};
+        *stride *= take;
+        extent /= take;
+    }
+    return true;
+}
+
+bool mesh_build(Diag *diag, const Cluster *cluster, int tp, int dp, int64_t kv_heads, Mesh *ret)
+{
+    Mesh mesh = {0};
+    int stride = 1;
+    /* where the KV heads do not divide by tp, the minor atom shares a KV group and the major one
+     * splits the groups */
+    int groups = kv_heads > 0 ? (int)gcd(tp, kv_heads) : tp;
+    bool good = put_atoms(&mesh, cluster, ROLE_TP, tp / groups, &stride) &&
+                put_atoms(&mesh, cluster, ROLE_TP, groups, &stride) &&
+                put_atoms(&mesh, cluster, ROLE_DP, dp, &stride);
+    if (!good) {
+        diag_error(diag, NO_SPAN, "tp %d x dp %d needs more than %d atoms", tp, dp, MAX_ATOMS);
+        return false;
+    }
+    *ret = mesh;
+    return true;
+}

@@ -1,0 +1,99 @@
+/* plan.h - the Plan: the choice. What runs where, as data; no technique has a field of its own.
+ *
+ * A Plan is self-contained: it carries the model, the cluster and the job it was made for. "ZeRO",
+ * "recompute" and "SP" are names of what the homes and boundary say: presets on input (Pins), words
+ * in reports. */
+#ifndef LPLAN_IR_PLAN_H
+#define LPLAN_IR_PLAN_H
+
+#include "ir/base/json.h"
+#include "ir/cluster.h"
+#include "ir/lower/place.h"
+#include "ir/model.h"
+
+typedef enum { DT_F32, DT_F64, DT_BF16, DT_I32, DT_COUNT } DType;
+int dtype_bytes(DType dtype);
+extern const char *const dtype_text[DT_COUNT];
+
+/* Which dtype each kind of value has. */
+typedef struct Recipe {
+    const char *name; /* "fp32", "bf16", "fp64" (proofs) */
+    DType weight, activation, gradient, master;
+    bool has_master; /* the optimizer keeps its own copy of the weights */
+} Recipe;
+const Recipe *recipe_by_name(const char *name); /* NULL when unknown */
+
+typedef struct Job {
+    int64_t global_batch, sequence; /* sequences per optimizer step; tokens per sequence */
+    const char *recipe;
+    double beta1, beta2, eps, decay, clip; /* AdamW; clip <= 0: no clipping */
+} Job;
+Job job_default(void);
+
+typedef enum { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_COUNT } ScheduleKind;
+extern const char *const schedule_text[SCHEDULE_COUNT];
+
+/* Where a value's life between forward and backward is spent. */
+typedef enum {
+    KEEP_SAVED,
+    KEEP_NONE
+} Keep; /* KEEP_NONE: recomputed in backward from what is saved */
+
+/* The choice for one class: the same for all its instances. */
+typedef struct ClassPlan {
+    Placement boundary_in, boundary_out; /* of chain_in/chain_out and of their gradients */
+    NodeChoice *choice;                  /* per node */
+    Placement *home;                     /* per param: where the weight lives, and is used */
+    Keep *keep;                          /* per value that backward reads */
+    Placement
+        *saved; /* per value: the copy that is kept (a copy forward makes, or a free view of one) */
+} ClassPlan;
+
+typedef struct Plan {
+    Arena *arena;
+    JsonDoc *model; /* the model graph, embedded in the plan file */
+    Cluster *cluster;
+    Job job;
+    int ranks, stages;
+    Mesh mesh;           /* of one stage: ranks / stages ranks */
+    int64_t micro_batch; /* sequences per data-parallel rank and micro-batch */
+    int micro_batches;   /* per step */
+    int64_t pad_vocabulary;
+    ScheduleKind schedule;
+    int *first_link; /* stages + 1: stage i has links [first_link[i], first_link[i+1]) of the chain
+                      */
+    AtomSet state_atoms;  /* optimizer state (and its step) is sharded over these, where a gradient
+                             is Partial or Replicate there */
+    int64_t bucket_bytes; /* gradient buckets close at this size */
+    ClassPlan *class;     /* per class of the net */
+} Plan;
+
+/* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
+typedef struct Pins {
+    int tp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
+    int64_t micro_batch;
+    const char *schedule;
+    int cuts;    /* number of given cuts */
+    int cut[64]; /* layers per stage */
+} Pins;
+Pins pins_none(void);
+/* "tp=2,pp=2,zero=1,sp=1,recompute=full,schedule=1f1b,mbs=1,layers=3+5"; false after an error that
+ * names the nearest key. */
+bool pins_parse(Diag *diag, const char *text, Pins *ret);
+
+/* Atoms of a stage for tp x dp on this cluster: prime-power factors in rank order, tp innermost.
+ * kv_heads splits tp where it does not divide. */
+bool mesh_build(Diag *diag, const Cluster *cluster, int tp, int dp, int64_t kv_heads, Mesh *ret);
+
+/* Empty arrays for a class; boundaries Replicate. */
+void class_plan_alloc(Arena *arena, const Graph *graph, ClassPlan *ret);
+
+/* Text: plan.json, lplan-plan/1. Reading verifies everything against the embedded model (every
+ * choice legal, every home fits). */
+char *plan_text(Arena *arena, const Plan *plan, const Net *net);
+json_t *plan_json(const Plan *plan,
+                  const Net *net); /* a new reference; "pins" and "predicted" may be added to it */
+Plan *plan_load(Arena *arena, Diag *diag, const char *path, Net **ret_net);
+bool plan_verify(const Plan *plan, const Net *net, Diag *diag);
+
+#endif

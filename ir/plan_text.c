@@ -1,0 +1,385 @@
+/* plan_text.c - plan.json, lplan-plan/1: the whole choice as text, with the model and the cluster
+ * it was made for.
+ *
+ *   {"format": "lplan-plan/1", "model": {...}, "cluster": {...}, "job": {...}, "ranks": 8,
+ * "stages": 2, "mesh": [{"extent": 2, "role": "tp", "level": 0}, ...], "micro_batch": 1,
+ * "micro_batches": 4, "pad_vocabulary": 2, "schedule": "1f1b", "first_link": [0, 5, 10],
+ * "state_atoms": ["a1"], "bucket_bytes": 26214400, "classes": [{"name": "layer", "in": "{b:a1}",
+ * "out": "{b:a1}", "nodes": {"q": ["g", "b"], "add1": ["+01", "b"], ...},   one word an atom: a
+ * letter, R, or + a linear set "homes": {"model.layers.{i}.mlp.up_proj.weight": "{f:a0}", ...},
+ *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
+ *
+ * | format       | why                |
+ * |--------------|--------------------|
+ * | lplan-plan/1 | the first          | */
+#include "ir/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char format_name[] = "lplan-plan/1";
+
+/* ---- writing
+ * ------------------------------------------------------------------------------------------ */
+
+static json_t *place_json(const Net *net, const Graph *graph, ValueId id, const Placement *place)
+{
+    Arena *scratch = arena_new("place");
+    Str text = str_new(scratch);
+    place_put(&text, net, &graph->values.at[id], place);
+    json_t *json = json_string(text.at);
+    arena_free(scratch);
+    return json;
+}
+
+static json_t *choice_json(const Node *node, const NodeChoice *choice, int atoms)
+{
+    json_t *list = json_array();
+    for (int a = 0; a < atoms; a++) {
+        Choice c = choice->atom[a];
+        char word[MAX_IN + 2] = "R";
+        if (c >= CHOICE_LINEAR) {
+            uint8_t set = node_linear_set(node, c - CHOICE_LINEAR);
+            int n = 0;
+            word[n++] = '+';
+            for (int k = 0; k < node->ins; k++)
+                if (set >> k & 1)
+                    word[n++] = (char)('0' + k);
+            word[n] = '\0';
+        } else if (c >= CHOICE_LETTER) {
+            word[0] = node->sig.letter[c - CHOICE_LETTER];
+        }
+        json_array_append_new(list, json_string(word));
+    }
+    return list;
+}
+
+static json_t *class_json(const Plan *plan, const Net *net, int c)
+{
+    const Graph *graph = net->classes.at[c];
+    const ClassPlan *choice = &plan->class[c];
+    json_t *object = json_object(), *nodes = json_object(), *homes = json_object(),
+           *saved = json_object();
+    json_object_set_new(object, "name", json_string(graph->name));
+    if (graph->chain_in != NONE)
+        json_object_set_new(object, "in",
+                            place_json(net, graph, graph->chain_in, &choice->boundary_in));
+    if (graph->chain_out != NONE)
+        json_object_set_new(object, "out",
+                            place_json(net, graph, graph->chain_out, &choice->boundary_out));
+    for (int n = 0; n < graph->nodes.n; n++)
+        json_object_set_new(nodes, graph->nodes.at[n].name,
+                            choice_json(&graph->nodes.at[n], &choice->choice[n], plan->mesh.n));
+    for (int p = 0; p < graph->params.n; p++)
+        json_object_set_new(homes, graph->params.at[p].name,
+                            place_json(net, graph, graph->params.at[p].value, &choice->home[p]));
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        if (value->kind == VALUE_NODE && graph->nodes.at[value->made].seg == SEG_FORWARD)
+            json_object_set_new(saved, value->name,
+                                choice->keep[v] == KEEP_NONE
+                                    ? json_string("none")
+                                    : place_json(net, graph, v, &choice->saved[v]));
+    }
+    json_object_set_new(object, "nodes", nodes);
+    json_object_set_new(object, "homes", homes);
+    json_object_set_new(object, "saved", saved);
+    return object;
+}
+
+static json_t *job_json(const Job *job)
+{
+    return json_pack("{s:I,s:I,s:s,s:f,s:f,s:f,s:f,s:f}", "global_batch",
+                     (json_int_t)job->global_batch, "sequence", (json_int_t)job->sequence, "recipe",
+                     job->recipe, "beta1", job->beta1, "beta2", job->beta2, "eps", job->eps,
+                     "decay", job->decay, "clip", job->clip);
+}
+
+json_t *plan_json(const Plan *plan, const Net *net)
+{
+    json_t *root = json_object(), *mesh = json_array(), *links = json_array(),
+           *state = json_array();
+    json_t *classes = json_array();
+    json_object_set_new(root, "format", json_string(format_name));
+    json_object_set(root, "model", plan->model->root);
+    json_object_set_new(root, "cluster", cluster_json(plan->cluster));
+    json_object_set_new(root, "job", job_json(&plan->job));
+    json_object_set_new(root, "ranks", json_integer(plan->ranks));
+    json_object_set_new(root, "stages", json_integer(plan->stages));
+    for (int a = 0; a < plan->mesh.n; a++) {
+        const Atom *atom = &plan->mesh.atom[a];
+        json_array_append_new(mesh, json_pack("{s:i,s:s,s:i}", "extent", atom->extent, "role",
+                                              role_text[atom->role], "level", atom->level));
+        if (plan->state_atoms >> a & 1)
+            json_array_append_new(state, json_integer(a));
+    }
+    json_object_set_new(root, "mesh", mesh);
+    json_object_set_new(root, "micro_batch", json_integer(plan->micro_batch));
+    json_object_set_new(root, "micro_batches", json_integer(plan->micro_batches));
+    json_object_set_new(root, "pad_vocabulary", json_integer(plan->pad_vocabulary));
+    json_object_set_new(root, "schedule", json_string(schedule_text[plan->schedule]));
+    for (int s = 0; s <= plan->stages; s++)
+        json_array_append_new(links, json_integer(plan->first_link[s]));
+    json_object_set_new(root, "first_link", links);
+    json_object_set_new(root, "state_atoms", state);
+    json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
+    for (int c = 0; c < net->classes.n; c++)
+        json_array_append_new(classes, class_json(plan, net, c));
+    json_object_set_new(root, "classes", classes);
+    return root;
+}
+
+char *plan_text(Arena *arena, const Plan *plan, const Net *net)
+{
+    json_t *root = plan_json(plan, net);
+    char *text = json_text(arena, root);
+    json_decref(root);
+    return text;
+}
+
+/* ---- reading
+ * ------------------------------------------------------------------------------------------ */
+
+static bool read_place(Json object, const char *key, const Net *net, const Graph *graph, ValueId id,
+                       Placement *ret)
+{
+    const char *text;
+    Json at = json_get(object, key);
+    if (!json_str(at, &text))
+        return false;
+    if (!place_parse(net, &graph->values.at[id], text, ret))
+        return json_fail(at, "%s is not a placement of %s", text, graph->values.at[id].name);
+    return true;
+}
+
+static bool read_word(Json at, const Node *node, const char *word, Choice *ret)
+{
+    if (word[0] == '+') {
+        uint8_t set = 0;
+        for (const char *c = word + 1; *c; c++)
+            if (*c >= '0' && *c < '0' + MAX_IN)
+                set |= (uint8_t)(1u << (*c - '0'));
+        for (int i = 0; i < node_linear_sets(node); i++)
+            if (node_linear_set(node, i) == set) {
+                *ret = (Choice)(CHOICE_LINEAR + i);
+                return true;
+            }
+    } else if (str_eq(word, "R")) {
+        *ret = CHOICE_REPLICATE;
+        return true;
+    } else if (strlen(word) == 1) {
+        for (int l = 0; l < node->sig.letters; l++)
+            if (node->sig.letter[l] == word[0]) {
+                *ret = (Choice)(CHOICE_LETTER + l);
+                return true;
+            }
+    }
+    return json_fail(at, "%s is neither a letter of %s, nor R, nor a linear operand set", word,
+                     node->name);
+}
+
+static bool read_choice(Json nodes, const Node *node, int atoms, NodeChoice *ret)
+{
+    Json list = json_get(nodes, node->name);
+    if (!json_want_array(list))
+        return false;
+    if (json_len(list) != atoms)
+        return json_fail(list, "%s has %d choices for %d atoms", node->name, json_len(list), atoms);
+    for (int a = 0; a < atoms; a++) {
+        const char *word;
+        if (!json_str(json_at(list, a), &word) ||
+            !read_word(json_at(list, a), node, word, &ret->atom[a]))
+            return false;
+    }
+    return true;
+}
+
+static bool read_saved(Json object, const Net *net, const Graph *graph, ClassPlan *choice)
+{
+    Json saved = json_get(object, "saved");
+    if (!json_want_object(saved))
+        return false;
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        const char *text;
+        if (value->kind != VALUE_NODE || graph->nodes.at[value->made].seg != SEG_FORWARD)
+            continue;
+        if (!json_str(json_get(saved, value->name), &text))
+            return false;
+        choice->keep[v] = str_eq(text, "none") ? KEEP_NONE : KEEP_SAVED;
+        if (choice->keep[v] == KEEP_SAVED &&
+            !read_place(saved, value->name, net, graph, v, &choice->saved[v]))
+            return false;
+    }
+    return true;
+}
+
+static bool read_class(Json object, const Plan *plan, const Net *net, const Graph *graph,
+                       ClassPlan *choice)
+{
+    const char *name;
+    if (!json_want_object(object) || !json_str(json_get(object, "name"), &name))
+        return false;
+    if (!str_eq(name, graph->name))
+        return json_fail(json_get(object, "name"), "class %s, where the model has %s", name,
+                         graph->name);
+    class_plan_alloc(plan->arena, graph, choice);
+    if (graph->chain_in != NONE &&
+        !read_place(object, "in", net, graph, graph->chain_in, &choice->boundary_in))
+        return false;
+    if (graph->chain_out != NONE &&
+        !read_place(object, "out", net, graph, graph->chain_out, &choice->boundary_out))
+        return false;
+    Json nodes = json_get(object, "nodes"), homes = json_get(object, "homes");
+    if (!json_want_object(nodes) || !json_want_object(homes))
+        return false;
+    for (int n = 0; n < graph->nodes.n; n++)
+        if (!read_choice(nodes, &graph->nodes.at[n], plan->mesh.n, &choice->choice[n]))
+            return false;
+    for (int p = 0; p < graph->params.n; p++)
+        if (!read_place(homes, graph->params.at[p].name, net, graph, graph->params.at[p].value,
+                        &choice->home[p]))
+            return false;
+    return read_saved(object, net, graph, choice);
+}
+
+static bool read_job(Json object, Job *ret)
+{
+    static const char *const keys[] = {"global_batch", "sequence", "recipe", "beta1",
+                                       "beta2",        "eps",      "decay",  "clip"};
+    *ret = job_default();
+    if (!json_want_object(object) || !json_only_keys(object, keys, 8))
+        return false;
+    bool good =
+        json_int(json_get(object, "global_batch"), 1, INT64_C(1) << 40, &ret->global_batch) &&
+        json_int(json_get(object, "sequence"), 1, INT64_C(1) << 30, &ret->sequence) &&
+        json_str(json_get(object, "recipe"), &ret->recipe) &&
+        json_opt_num(object, "beta1", 0, 1, &ret->beta1) &&
+        json_opt_num(object, "beta2", 0, 1, &ret->beta2) &&
+        json_opt_num(object, "eps", 0, 1, &ret->eps) &&
+        json_opt_num(object, "decay", 0, 1, &ret->decay) &&
+        json_opt_num(object, "clip", 0, 1e30, &ret->clip);
+    if (good && !recipe_by_name(ret->recipe))
+        return json_fail(json_get(object, "recipe"), "unknown recipe %s: fp32, bf16 or fp64",
+                         ret->recipe);
+    return good;
+}
+
+static bool read_mesh(Json root, Plan *plan)
+{
+    Json mesh = json_get(root, "mesh"), state = json_get(root, "state_atoms");
+    if (!json_want_array(mesh) || !json_want_array(state))
+        return false;
+    if (json_len(mesh) > MAX_ATOMS)
+        return json_fail(mesh, "%d atoms, at most %d", json_len(mesh), MAX_ATOMS);
+    plan->mesh.n = json_len(mesh);
+    for (int a = 0; a < plan->mesh.n; a++) {
+        Json atom = json_at(mesh, a);
+        int64_t extent, level;
+        int role;
+        if (!json_int(json_get(atom, "extent"), 2, 1 << 20, &extent) ||
+            !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
+            !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level))
+            return false;
+        plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
+    }
+    for (int i = 0; i < json_len(state); i++) {
+        int64_t a;
+        if (!json_int(json_at(state, i), 0, plan->mesh.n - 1, &a))
+            return false;
+        plan->state_atoms |= (AtomSet)(1u << a);
+    }
+    return true;
+}
+
+static bool read_numbers(Json root, Plan *plan)
+{
+    int64_t ranks, stages, micros;
+    int schedule;
+    if (!json_int(json_get(root, "ranks"), 1, 1 << 24, &ranks) ||
+        !json_int(json_get(root, "stages"), 1, 1024, &stages) ||
+        !json_int(json_get(root, "micro_batch"), 1, 1 << 30, &plan->micro_batch) ||
+        !json_int(json_get(root, "micro_batches"), 1, 1 << 20, &micros) ||
+        !json_int(json_get(root, "pad_vocabulary"), 1, 1 << 20, &plan->pad_vocabulary) ||
+        !json_int(json_get(root, "bucket_bytes"), 1, INT64_C(1) << 50, &plan->bucket_bytes) ||
+        !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule))
+        return false;
+    plan->ranks = (int)ranks;
+    plan->stages = (int)stages;
+    plan->micro_batches = (int)micros;
+    plan->schedule = (ScheduleKind)schedule;
+    Json links = json_get(root, "first_link");
+    if (!json_want_array(links))
+        return false;
+    if (json_len(links) != plan->stages + 1)
+        return json_fail(links, "%d numbers for %d stages; one more than stages", json_len(links),
+                         plan->stages);
+    plan->first_link = ARENA_ARRAY(plan->arena, int, plan->stages + 1);
+    for (int i = 0; i <= plan->stages; i++) {
+        int64_t link;
+        if (!json_int(json_at(links, i), 0, 1 << 20, &link))
+            return false;
+        plan->first_link[i] = (int)link;
+    }
+    return true;
+}
+
+static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
+{
+    static const char *const keys[] = {"format",        "model",          "cluster",  "job",
+                                       "ranks",         "stages",         "mesh",     "micro_batch",
+                                       "micro_batches", "pad_vocabulary", "schedule", "first_link",
+                                       "state_atoms",   "bucket_bytes",   "classes",  "predicted",
+                                       "pins"};
+    const char *format;
+    if (!json_want_object(root) ||
+        !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])) ||
+        !json_str(json_get(root, "format"), &format))
+        return false;
+    if (!str_eq(format, format_name))
+        return json_fail(json_get(root, "format"), "format %s, this lplan reads %s", format,
+                         format_name);
+    plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
+    if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
+        !read_numbers(root, plan))
+        return false;
+    int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
+    Net *net = model_read(arena, diag, json_get(root, "model"), batch, plan->job.sequence,
+                          plan->pad_vocabulary);
+    if (!net)
+        return false;
+    Json classes = json_get(root, "classes");
+    if (!json_want_array(classes))
+        return false;
+    if (json_len(classes) != net->classes.n)
+        return json_fail(classes, "%d classes, the model has %d", json_len(classes),
+                         net->classes.n);
+    plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
+    for (int c = 0; c < net->classes.n; c++)
+        if (!read_class(json_at(classes, c), plan, net, net->classes.at[c], &plan->class[c]))
+            return false;
+    *ret_net = net;
+    return plan_verify(plan, net, diag);
+}
+
+Plan *plan_load(Arena *arena, Diag *diag, const char *path, Net **ret_net)
+{
+    JsonDoc *doc = json_load(arena, diag, path);
+    if (!doc)
+        return NULL;
+    Plan *plan = ARENA_NEW(arena, Plan);
+    plan->arena = arena;
+    plan->model = ARENA_NEW(arena, JsonDoc);
+    *plan->model = *doc;
+    plan->model->root = json_get(json_root(doc), "model").value;
+    return read_plan(arena, diag, json_root(doc), plan, ret_net) ? plan : NULL;
+}
+
+void class_plan_alloc(Arena *arena, const Graph *graph, ClassPlan *ret)
+{
+    *ret = (ClassPlan){.boundary_in = place_replicate(), .boundary_out = place_replicate()};
+    ret->choice = ARENA_ARRAY(arena, NodeChoice, graph->nodes.n + 1);
+    ret->home = ARENA_ARRAY(arena, Placement, graph->params.n + 1);
+    ret->keep = ARENA_ARRAY(arena, Keep, graph->values.n + 1);
+    ret->saved = ARENA_ARRAY(arena, Placement, graph->values.n + 1);
+}

@@ -1,0 +1,201 @@
+/* account.c - cards and rows added up to the account of a step. */
+#include "planner/account.h"
+
+typedef struct Account {
+    Arena *arena;
+    Family *family;
+    const int *first_link;
+    StepTimes *times;
+} Account;
+
+static void add(Account *account, const Traffic *want, int stage, int64_t count, int64_t bytes,
+                int64_t ns, int64_t exposed_ns)
+{
+    Traffic *row = &account->times->traffic.at[traffic_row(account->arena, account->times, want)];
+    StageTimes *own = &account->times->stage[stage];
+    row->count[stage] += count;
+    row->bytes[stage] += bytes * count;
+    row->ns[stage] += ns * count;
+    row->exposed_ns[stage] += exposed_ns;
+    own->level_bytes[want->level] += bytes * count;
+    own->level_ns[want->level] += ns * count;
+    own->busy_ns[want->stream] += ns * count;
+}
+
+/* ---- inside blocks -------------------------------------------------------------------------------- */
+
+static void add_segment(Account *account, int stage, const Card *card, bool backward, int64_t length)
+{
+    const Pricer *pricer = &account->family->variant->pricer;
+    const Body *body = card->body;
+    const InstList *list = backward ? &body->backward : &body->forward;
+    const CardSegment *segment = backward ? &card->backward : &card->forward;
+    StageTimes *own = &account->times->stage[stage];
+    int64_t micros = account->family->order->micros, block = 0;
+    int64_t exposed = length > segment->compute_ns ? length - segment->compute_ns : 0;
+    own->spent_ns[SPENT_COMPUTE] += micros * (length - exposed);
+    own->spent_ns[SPENT_BLOCK] += micros * exposed;
+    own->busy_ns[STREAM_COMPUTE] += micros * segment->compute_ns;
+    own->flops += micros * segment->flops;
+    for (int level = 0; level < MAX_LEVELS; level++)
+        block += segment->block_ns[level];
+    for (int i = 0; i < list->n; i++) {
+        const Inst *inst = &list->at[i];
+        account->times->steps += micros;
+        if (!inst_is_collective(inst))
+            continue;
+        int64_t ns = price_inst(pricer, body, inst);
+        Traffic want = {.step = STEP_MOVE,
+                        .move = inst->move.kind,
+                        .atoms = list_set(&inst->move.atoms),
+                        .level = atoms_level(body->mesh, &inst->move.atoms),
+                        .stream = STREAM_BLOCK,
+                        .what = backward ? "activation gradients" : "activations",
+                        .backward = backward};
+        add(account, &want, stage, micros, inst_wire_bytes(body, inst), ns,
+            micros * (block ? exposed * ns / block : 0));
+    }
+}
+
+static void add_links(Account *account, int stage)
+{
+    const Family *family = account->family;
+    int begin = account->first_link[stage], end = account->first_link[stage + 1];
+    StageTimes *own = &account->times->stage[stage];
+    int64_t load = family_stage(account->family, begin, end)->forward_ns;
+    for (int i = begin; i < end; i++) {
+        const Card *card = &family->card[family->variant->net->chain.at[i].class];
+        load -= i == begin ? card->forward.ns : card->forward.next_ns;
+        add_segment(account, stage, card, false,
+                    i == begin ? card->forward.ns : card->forward.next_ns);
+        add_segment(account, stage, card, true,
+                    i == end - 1 ? card->backward.ns : card->backward.next_ns);
+    }
+    own->spent_ns[SPENT_COMPUTE] += family->order->micros * load;
+    own->busy_ns[STREAM_COMPUTE] += family->order->micros * load;
+}
+
+/* ---- between stages ------------------------------------------------------------------------------- */
+
+static void add_rows(Account *account, const OrderTimes *length, const int64_t *end)
+{
+    const Order *order = account->family->order;
+    const Cluster *cluster = account->family->problem->cluster;
+    int ranks = mesh_ranks(&account->family->mesh);
+    int64_t clock[MAX_STAGES] = {0};
+    for (int i = 0; i < order->n; i++) {
+        const OrderRow *row = &order->row[i];
+        int s = row->stage, from = row->backward ? s + 1 : s - 1;
+        int64_t start = end[i] - (row->backward ? length->backward[s] : length->forward[s]);
+        int64_t gap = start - clock[s];
+        clock[s] = end[i];
+        if (row->before == NONE)
+            continue;
+        int64_t hop = row->backward ? length->hop_backward[s] : length->hop_forward[s - 1];
+        int64_t late = gap < hop ? gap : hop;
+        StageTimes *own = &account->times->stage[s];
+        own->spent_ns[SPENT_MESSAGE] += late;
+        own->spent_ns[SPENT_BUBBLE] += gap - late;
+        Traffic want = {.step = STEP_SEND,
+                        .level = stage_level(cluster, ranks, s, from),
+                        .stream = row->backward ? STREAM_SEND_GRAD : STREAM_SEND_ACT,
+                        .what = row->backward ? "activation gradients" : "activations"};
+        add(account, &want, from, 1, account->family->hop_bytes, hop, 0);
+        Traffic *sent =
+            &account->times->traffic.at[traffic_row(account->arena, account->times, &want)];
+        sent->exposed_ns[s] += late;
+    }
+}
+
+/* ---- the end of the step --------------------------------------------------------------------------- */
+
+static void add_path(Account *account, int stage, const Path *path, int64_t count, int width,
+                     const char *what, int64_t exposed, int64_t whole)
+{
+    const Family *family = account->family;
+    for (int i = 0; i < path->n; i++) {
+        const Move *move = &path->move[i];
+        if (move->kind <= MOVE_PERMUTE) {
+            int64_t bytes = wire_bytes(&family->mesh, move, count, width);
+            int64_t ns = price_move(&family->pricer, &family->mesh, move, bytes);
+            Traffic want = {.step = STEP_MOVE,
+                            .move = move->kind,
+                            .atoms = list_set(&move->atoms),
+                            .level = atoms_level(&family->mesh, &move->atoms),
+                            .stream = STREAM_GRADIENT,
+                            .what = what};
+            add(account, &want, stage, 1, bytes, ns, whole ? exposed * ns / whole : 0);
+        }
+        count = flat_count(&family->mesh, move, count);
+    }
+}
+
+static void add_buckets(Account *account, int stage, const StageCost *cost, int64_t waited,
+                        int64_t gathered)
+{
+    const Recipe *recipe = account->family->pricer.recipe;
+    int64_t reduce = 0, gather = 0;
+    for (int b = 0; b < cost->buckets; b++) {
+        reduce += cost->bucket[b].reduce_ns;
+        gather += cost->bucket[b].gather_ns;
+    }
+    for (int b = 0; b < cost->buckets; b++) {
+        const StageBucket *bucket = &cost->bucket[b];
+        add_path(account, stage, bucket->reduce, bucket->elements, dtype_bytes(recipe->gradient),
+                 "weight gradients", waited, reduce);
+        add_path(account, stage, bucket->gather, bucket->share_elements, dtype_bytes(recipe->weight),
+                 "weights", gathered, gather);
+    }
+}
+
+/* From the last row's end: the norm, the world reduction, the update. */
+static void add_end(Account *account, int stage, const StageEnd *at, int64_t step_ns)
+{
+    const Family *family = account->family;
+    const Cluster *cluster = family->problem->cluster;
+    const StageCost *cost =
+        family_stage(account->family, account->first_link[stage], account->first_link[stage + 1]);
+    StageTimes *own = &account->times->stage[stage];
+    int64_t launch = cluster->device.launch_ns, squares = launch, update = 0;
+    for (int b = 0; b < cost->buckets; b++) {
+        squares += cost->bucket[b].sumsq_ns;
+        update += cost->bucket[b].update_ns;
+    }
+    int64_t waited = at->norm - at->row_end - squares;
+    int64_t world = at->world_ns;
+    int64_t begin = at->world_end + launch;
+    own->spent_ns[SPENT_COMPUTE] += squares + launch + update;
+    own->busy_ns[STREAM_COMPUTE] += squares + launch + update;
+    own->spent_ns[SPENT_GRADIENT] += waited + cost->update_ns - update;
+    own->spent_ns[SPENT_WORLD] += world;
+    own->spent_ns[SPENT_BUBBLE] +=
+        at->world_end - world - at->norm + step_ns - begin - cost->update_ns;
+    add_buckets(account, stage, cost, waited, cost->update_ns - update);
+    Traffic want = {.step = STEP_WORLD,
+                    .level = cluster->levels - 1,
+                    .stream = STREAM_GRADIENT,
+                    .what = "norm and loss"};
+    add(account, &want, stage, 1, 2 * family_pair_bytes(family), world, world);
+}
+
+StepTimes *account_plan(Arena *arena, Family *family, const int *first_link)
+{
+    int stages = family->order->stages;
+    StepTimes *times = ARENA_NEW(arena, StepTimes);
+    *times = (StepTimes){.stages = stages, .stage = ARENA_ARRAY(arena, StageTimes, stages)};
+    Account account = {arena, family, first_link, times};
+    Arena *scratch = arena_new("account");
+    int64_t *end = ARENA_ARRAY(scratch, int64_t, family->order->n);
+    times->step_ns = family_segment(family, first_link, end);
+    OrderTimes length;
+    family_lengths(family, first_link, &length);
+    for (int s = 0; s < stages; s++)
+        add_links(&account, s);
+    add_rows(&account, &length, end);
+    StageEnd at[MAX_STAGES];
+    family_ends(family, first_link, end, at);
+    for (int s = 0; s < stages; s++)
+        add_end(&account, s, &at[s], times->step_ns);
+    arena_free(scratch);
+    return times;
+}

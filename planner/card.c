@@ -1,0 +1,223 @@
+/* card.c - lowers each class of a variant and runs it alone, forward and backward. */
+#include "planner/card.h"
+
+#include <string.h>
+
+#include "ir/lower/sync.h"
+
+static int64_t align64(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body)
+{
+    int n = body->forward.n;
+    int64_t *price = ARENA_ARRAY(arena, int64_t, n + body->backward.n + 1);
+    for (int i = 0; i < n; i++)
+        price[i] = price_inst(pricer, body, &body->forward.at[i]);
+    for (int i = 0; i < body->backward.n; i++)
+        price[n + i] = price_inst(pricer, body, &body->backward.at[i]);
+    return price;
+}
+
+/* Links of one class in a row: Steps with made-up addresses, in which copies overlap as in the
+ * layout. */
+typedef struct Run {
+    Arena *scratch;
+    const Body *body;
+    Sync *sync;
+    int64_t *base;   /* per copy */
+    int64_t stride;  /* from one link's bytes to the next one's */
+    int links;
+    VEC(int64_t) end[STREAM_COUNT];
+} Run;
+
+/* The scratch area at 0, shared by all links; then each link's own bytes. */
+static void make_bases(Run *run)
+{
+    const Body *body = run->body;
+    int64_t scratch = align64(body->forward_temp_bytes > body->backward_temp_bytes
+                                  ? body->forward_temp_bytes
+                                  : body->backward_temp_bytes);
+    int64_t at = scratch + align64(body->saved_bytes);
+    run->base = ARENA_ARRAY(run->scratch, int64_t, body->copies.n + 1);
+    for (int i = 0; i < body->copies.n; i++) {
+        const Copy *copy = &body->copies.at[i];
+        if (copy->home == HOME_SAVED) {
+            run->base[i] = scratch + copy->offset;
+        } else if (copy->home == HOME_TEMP) {
+            run->base[i] = copy->offset;
+        } else {
+            run->base[i] = at;
+            at += align64(copy->bytes) + 64;
+        }
+    }
+    run->stride = at;
+}
+
+/* What a link writes for the next one in the row is that one's input. */
+static int64_t address_of(const Run *run, int id, int link)
+{
+    const Body *body = run->body;
+    while (body->copies.at[id].alias != NONE)
+        id = body->copies.at[id].alias;
+    if (body->copies.at[id].home == HOME_TEMP)
+        return run->base[id];
+    if (link > 0 && id == body->in && body->out != NONE)
+        return run->base[body->out] + (link - 1) * run->stride;
+    if (link > 0 && id == body->grad_in && body->grad_out != NONE)
+        return run->base[body->grad_out] + (link - 1) * run->stride;
+    return run->base[id] + link * run->stride;
+}
+
+static int64_t stream_end(const Run *run, Stream stream)
+{
+    return run->end[stream].n ? run->end[stream].at[run->end[stream].n - 1] : 0;
+}
+
+/* When the instruction has ended. */
+static int64_t run_inst(Run *run, const Inst *inst, int link, int64_t length)
+{
+    Step step = {.stream = inst_is_collective(inst) ? STREAM_BLOCK : STREAM_COMPUTE};
+    for (int k = 0; k < inst->ins + inst->outs; k++) {
+        bool write = k >= inst->ins;
+        int id = write ? inst->out[k - inst->ins] : inst->in[k];
+        step.operand[step.operands++] = (Operand){
+            address_of(run, id, link), run->body->copies.at[id].bytes, 0, NULL, write, !write};
+    }
+    sync_step(run->sync, &step);
+    int64_t start = stream_end(run, step.stream);
+    for (int w = 0; w < step.waits; w++) {
+        int64_t end = run->end[step.wait[w].stream].at[step.wait[w].seq];
+        start = end > start ? end : start;
+    }
+    vec_push(run->scratch, &run->end[step.stream]) = start + length;
+    return start + length;
+}
+
+static int64_t run_links(const Body *body, const InstList *list, const int64_t *price, int links,
+                         int64_t *acc_end)
+{
+    Arena *scratch = arena_new("card");
+    Run run = {.scratch = scratch, .body = body, .sync = sync_new(scratch), .links = links};
+    make_bases(&run);
+    int64_t last = 0;
+    for (int i = 0; i < links * list->n; i++) {
+        const Inst *inst = &list->at[i % list->n];
+        int64_t end = run_inst(&run, inst, i / list->n, price[i % list->n]);
+        last = end > last ? end : last;
+        for (int k = 0; i < list->n && k < inst->outs; k++) {
+            const Copy *copy = &body->copies.at[inst->out[k]];
+            if (copy->home == HOME_ACC && copy->param != NONE)
+                acc_end[copy->param] = end;
+        }
+    }
+    arena_free(scratch);
+    return last;
+}
+
+static CardSegment run_list(const Pricer *pricer, const Body *body, const InstList *list,
+                            const int64_t *price, int64_t *acc_end)
+{
+    CardSegment segment = {.ns = run_links(body, list, price, 1, acc_end)};
+    bool inner = body->graph->chain_in != NONE && body->graph->chain_out != NONE;
+    segment.next_ns = segment.ns;
+    if (inner)
+        segment.next_ns = run_links(body, list, price, 2, acc_end) - segment.ns;
+    for (int i = 0; i < list->n; i++) {
+        const Inst *inst = &list->at[i];
+        segment.flops += inst_flops(pricer, body, inst);
+        if (inst_is_collective(inst)) {
+            segment.block_ns[atoms_level(body->mesh, &inst->move.atoms)] += price[i];
+            segment.wire_bytes += inst_wire_bytes(body, inst);
+        } else {
+            segment.compute_ns += price[i];
+        }
+    }
+    return segment;
+}
+
+static int other_home(const Net *net, int class, int param, bool *ret_second)
+{
+    for (int i = 0; i < net->params.n; i++) {
+        const NetParam *net_param = &net->params.at[i];
+        for (int use = 0; use < net_param->uses && net_param->uses == 2; use++)
+            if (net_param->use_class[use] == class && net_param->use_param[use] == param) {
+                *ret_second = use == 1;
+                return net_param->link[1 - use];
+            }
+    }
+    *ret_second = false;
+    return NONE;
+}
+
+static void add_param(Card *card, const Net *net, int class, int param, const int64_t *acc_end)
+{
+    const Body *body = card->body;
+    if (body->acc_copy[param] == NONE)
+        return;
+    const Copy *acc = &body->copies.at[body->acc_copy[param]];
+    AtomSet sharded = place_sharded(&acc->place);
+    bool second;
+    int tied = other_home(net, class, param, &second);
+    CardGroup *group = NULL;
+    for (int g = 0; g < card->groups && !group; g++) {
+        CardGroup *at = &card->group[g];
+        if (at->sharded == sharded && at->partial == acc->place.partial && at->tied == tied)
+            group = at;
+    }
+    bool decay = body->graph->params.at[param].decay;
+    if (!group) {
+        group = &card->group[card->groups++];
+        *group = (CardGroup){.sharded = sharded, .partial = acc->place.partial, .tied = tied,
+                             .second = second, .decay_first = decay, .decay_runs = 1};
+    } else {
+        group->decay_runs += group->decay_last != decay;
+    }
+    group->decay_last = decay;
+    group->elements += (acc->elements + 15) / 16 * 16;
+    group->ready_ns = acc_end[param] > group->ready_ns ? acc_end[param] : group->ready_ns;
+}
+
+static int64_t copy_bytes(const Body *body, int copy)
+{
+    return copy == NONE ? 0 : align64(body->copies.at[copy].bytes);
+}
+
+Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class)
+{
+    const Net *net = pricer->net;
+    const Graph *graph = net->classes.at[class];
+    MovePrice moves = pricer_moves(pricer);
+    Body *body = body_lower(arena, net, graph, plan, pricer->mesh, pricer->recipe, &moves);
+    Card card = {.body = body, .saves_in = body->saves_in, .saved_bytes = body->saved_bytes};
+    int64_t *price = card_prices(arena, pricer, body);
+    int64_t *acc_end = ARENA_ARRAY(arena, int64_t, graph->params.n + 1);
+    card.forward = run_list(pricer, body, &body->forward, price, acc_end);
+    card.backward = run_list(pricer, body, &body->backward, price + body->forward.n, acc_end);
+    card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
+    for (int p = 0; p < graph->params.n; p++)
+        add_param(&card, net, class, p, acc_end);
+    card.in_bytes = copy_bytes(body, body->in);
+    card.out_bytes = copy_bytes(body, body->out);
+    card.grad_in_bytes = copy_bytes(body, body->grad_in);
+    card.grad_out_bytes = copy_bytes(body, body->grad_out);
+    card.scratch_bytes = body->forward_temp_bytes > body->backward_temp_bytes
+                             ? body->forward_temp_bytes
+                             : body->backward_temp_bytes;
+    for (int i = 0; i < body->copies.n; i++) {
+        const Copy *copy = &body->copies.at[i];
+        if (copy->home == HOME_DATA)
+            card.data_bytes[graph->values.at[copy->value].out] = align64(copy->bytes);
+    }
+    return card;
+}
+
+Card *card_all(Arena *arena, const Variant *variant)
+{
+    Card *card = ARENA_ARRAY(arena, Card, variant->net->classes.n);
+    for (int c = 0; c < variant->net->classes.n; c++)
+        card[c] = card_make(arena, &variant->pricer, &variant->class[c], c);
+    return card;
+}

@@ -1,0 +1,51 @@
+/* card.h - what one link costs: a class lowered under one variant and simulated alone.
+ *
+ * A card holds everything the segment simulation and the memory sum need of a link, so that a
+ * search adds cards and never lowers a plan. Figures are those of one stage rank. */
+#ifndef LPLAN_PLANNER_CARD_H
+#define LPLAN_PLANNER_CARD_H
+
+#include "ir/lower/body.h"
+#include "planner/variant.h"
+
+/* One pass over the link, forward or backward, on the compute and the block stream. */
+typedef struct CardSegment {
+    int64_t ns;                   /* until its last instruction ends */
+    int64_t next_ns;              /* by how much it lengthens a row that it is not the first of */
+    int64_t compute_ns;           /* the compute stream works */
+    int64_t block_ns[MAX_LEVELS]; /* the block stream works, per link level */
+    int64_t wire_bytes;           /* sent in collectives */
+    int64_t flops;                /* of matrix products, recomputed ones included */
+} CardSegment;
+
+/* Parameters of the link that take one path to their optimizer: a part of a Program's group. */
+typedef struct CardGroup {
+    AtomSet sharded, partial; /* of their accumulators, on the variant's mesh */
+    int tied;                 /* the other home link of a tied parameter, or NONE */
+    bool second;              /* this is the second use of it */
+    int64_t elements;         /* local, each parameter padded to 16 */
+    int64_t ready_ns;         /* in backward: the last accumulator is complete */
+    bool decay_first, decay_last; /* of its first and last parameter, in order */
+    int decay_runs;           /* runs of parameters with one decay flag */
+} CardGroup;
+
+typedef struct Card {
+    const Body *body;
+    CardSegment forward, backward;
+    int groups;
+    CardGroup *group;
+    int64_t saved_bytes; /* of a saved slot, without the chain input */
+    int64_t in_bytes, out_bytes, grad_in_bytes, grad_out_bytes;
+    int64_t scratch_bytes;
+    int64_t data_bytes[DATA_COUNT];
+    bool saves_in;
+} Card;
+
+/* The card of one class, on the pricer's net and mesh. */
+Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class);
+/* Cards of all classes of a variant; the bodies stay in the arena. */
+Card *card_all(Arena *arena, const Variant *variant);
+/* Lengths of the instructions of a body: forward, then backward. */
+int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body);
+
+#endif

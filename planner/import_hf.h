@@ -1,0 +1,29 @@
+/* import_hf.h - a Hugging Face config.json as a model graph, lplan-model/1.
+ *
+ * Only what the op set expresses exactly is imported; everything else is refused with the key that
+ * says so. */
+#ifndef LPLAN_PLANNER_IMPORT_HF_H
+#define LPLAN_PLANNER_IMPORT_HF_H
+
+#include "ir/base/json.h"
+#include "ir/base/vec.h"
+
+typedef VEC(const char *) Lines;
+
+typedef struct Import {
+    json_t *model;      /* lplan-model/1, a reference of the caller's */
+    const char *family; /* model_type */
+    int64_t positions;  /* the longest sequence it was made for */
+    Lines notes;        /* what was assumed or ignored, a line each */
+} Import;
+
+/* A model file: lplan-model/1 as it is, a Hugging Face config.json imported (*ret_notes says what
+ * that assumed; may be NULL). NULL after located errors. */
+JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Lines *ret_notes);
+
+/* False after located errors. `name` becomes the model's name, made printable. */
+bool import_hf(Arena *arena, Json config, const char *name, Import *ret);
+/* "dir/Llama-3.json" is named Llama-3, "dir/config.json" after its folder. */
+const char *import_name(Arena *arena, const char *path);
+
+#endif

@@ -1,0 +1,172 @@
+/* make.c - pins to Plan: reads the model for the pinned batch, builds the mesh, lifts the classes, cuts the chain. */
+#include "planner/make.h"
+
+#include "planner/resize.h"
+
+Pins pins_complete(const Problem *problem, Pins pins)
+{
+    if (pins.tp < 0)
+        pins.tp = 1;
+    if (pins.pp < 0)
+        pins.pp = pins.cuts > 0 ? pins.cuts : 1;
+    if (pins.dp < 0 && pins.tp * pins.pp > 0)
+        pins.dp = problem->ranks / (pins.tp * pins.pp);
+    if (pins.zero < 0)
+        pins.zero = 1;
+    if (pins.sp < 0)
+        pins.sp = 0;
+    if (pins.recompute < 0)
+        pins.recompute = 0;
+    if (pins.micro_batch <= 0)
+        pins.micro_batch = 1;
+    if (!pins.schedule)
+        pins.schedule = schedule_text[SCHEDULE_1F1B];
+    return pins;
+}
+
+char *pins_text(Arena *arena, const Pins *pins)
+{
+    Str text = str_new(arena);
+    str_putf(&text, "tp=%d,dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->tp,
+             pins->dp, pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none",
+             pins->schedule, (long long)pins->micro_batch);
+    for (int i = 0; i < pins->cuts; i++)
+        str_putf(&text, "%s%d", i ? "+" : ",layers=", pins->cut[i]);
+    return text.at;
+}
+
+static bool check_pins(const Problem *problem, const Pins *pins)
+{
+    int64_t ranks = (int64_t)pins->tp * pins->dp * pins->pp;
+    if (ranks != problem->ranks) {
+        diag_error(problem->diag, NO_SPAN, "tp %d x dp %d x pp %d are %lld ranks, the job has %d",
+                   pins->tp, pins->dp, pins->pp, (long long)ranks, problem->ranks);
+        diag_help(problem->diag, "their product must be the number of devices used");
+        return false;
+    }
+    if (problem->job.global_batch % (pins->micro_batch * pins->dp) != 0) {
+        diag_error(problem->diag, NO_SPAN,
+                   "global batch %lld does not divide by micro-batch %lld x dp %d",
+                   (long long)problem->job.global_batch, (long long)pins->micro_batch, pins->dp);
+        diag_help(problem->diag, "use a multiple of %lld",
+                  (long long)(pins->micro_batch * pins->dp));
+        return false;
+    }
+    return true;
+}
+
+/* Stage i gets the layers the pins say, or an even share; the first and the last link go with the
+ * ends. */
+static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const Pins *pins)
+{
+    int layers = net->chain.n - 2, stages = pins->pp, given = 0;
+    plan->first_link = ARENA_ARRAY(problem->arena, int, stages + 1);
+    for (int s = 0; s < stages; s++) {
+        int own = pins->cuts ? s < pins->cuts ? pins->cut[s] : 0
+                             : layers / stages + (s > 0 && s <= layers % stages);
+        given += own;
+        plan->first_link[s + 1] = plan->first_link[s] + own + (s == 0) + (s == stages - 1);
+    }
+    if (pins->cuts && (pins->cuts != stages || given != layers))
+        return diag_error(problem->diag, NO_SPAN,
+                          "the layers pinned to %d stages are %d in all; the model has %d for %d "
+                          "stages",
+                          pins->cuts, given, layers, stages);
+    if (layers < 0 || (stages > 1 && plan->first_link[stages] != net->chain.n))
+        return diag_error(problem->diag, NO_SPAN,
+                          "the chain of %d links does not split into %d stages", net->chain.n,
+                          stages);
+    for (int s = 0; s < stages; s++)
+        if (plan->first_link[s] == plan->first_link[s + 1]) {
+            diag_error(problem->diag, NO_SPAN, "stage %d of %d has no layer: the model has %d", s,
+                       stages, layers);
+            diag_help(problem->diag, "use at most %d stages", layers);
+            return false;
+        }
+    return true;
+}
+
+Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
+{
+    if (!check_pins(problem, pins))
+        return NULL;
+    Arena *arena = problem->arena;
+    VariantKey key = {pins->tp, pins->micro_batch, pins->sp == 1, pins->recompute == 1};
+    if (!variant)
+        variant = variant_solve(arena, problem->diag, problem, &key);
+    if (!variant)
+        return NULL;
+    Plan *plan = ARENA_NEW(arena, Plan);
+    *plan = (Plan){.arena = arena,
+                   .model = problem->model,
+                   .cluster = problem->cluster,
+                   .job = problem->job,
+                   .ranks = problem->ranks,
+                   .stages = pins->pp,
+                   .micro_batch = pins->micro_batch,
+                   .micro_batches =
+                       (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
+                   .pad_vocabulary = pins->tp,
+                   .bucket_bytes = INT64_C(25) << 20};
+    for (int i = 0; i < SCHEDULE_COUNT; i++)
+        if (str_eq(pins->schedule, schedule_text[i]))
+            plan->schedule = (ScheduleKind)i;
+    Net *net = net_resize(arena, problem->net, pins->micro_batch * pins->dp, plan->pad_vocabulary);
+    if (!mesh_build(problem->diag, problem->cluster, pins->tp, pins->dp, model_kv_heads(net),
+                    &plan->mesh))
+        return NULL;
+    if (pins->zero)
+        plan->state_atoms = role_atoms(&plan->mesh, ROLE_DP);
+    if (!cut_chain(problem, plan, net, pins))
+        return NULL;
+    plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
+    for (int c = 0; c < net->classes.n; c++)
+        variant_lift(arena, variant, &plan->mesh, c, &plan->class[c]);
+    if (!plan_verify(plan, net, problem->diag))
+        return NULL;
+    *ret_net = net;
+    return plan;
+}
+
+static bool boundary_shards(const Plan *plan, const Net *net, DimId dim)
+{
+    AtomSet tp = role_atoms(&plan->mesh, ROLE_TP);
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        if (graph->chain_in == NONE)
+            continue;
+        const Value *value = &graph->values.at[graph->chain_in];
+        for (int a = 0; a < value->axes; a++)
+            if (value->dim[a] == dim && (list_set(&plan->class[c].boundary_in.shard[a]) & tp))
+                return true;
+    }
+    return false;
+}
+
+static bool recomputes(const Plan *plan, const Net *net)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int v = 0; v < graph->values.n; v++)
+            if (graph->values.at[v].kind == VALUE_NODE && plan->class[c].keep[v] == KEEP_NONE)
+                return true;
+    }
+    return false;
+}
+
+Pins pins_of_plan(const Plan *plan, const Net *net)
+{
+    Pins pins = pins_none();
+    pins.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP));
+    pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
+    pins.pp = plan->stages;
+    pins.zero = plan->state_atoms != 0;
+    pins.sp = boundary_shards(plan, net, net->sequence);
+    pins.recompute = recomputes(plan, net);
+    pins.micro_batch = plan->micro_batch;
+    pins.schedule = schedule_text[plan->schedule];
+    for (int s = 0; s < plan->stages && plan->stages <= 64; s++)
+        pins.cut[pins.cuts++] = plan->first_link[s + 1] - plan->first_link[s] - (s == 0) -
+                                (s == plan->stages - 1);
+    return pins;
+}

@@ -1,0 +1,113 @@
+/* predict.c - from a plan to its Steps' times: lowers it in the order that its own lengths give, and runs it, or two
+ * shorter steps of it. */
+#include "planner/card.h"
+#include "planner/simulate.h"
+
+/* Beyond this many Steps a step is extrapolated. */
+enum { STEPS_AT_MOST = 150000 };
+
+Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net)
+{
+    Arena *scratch = arena_new("times");
+    Pricer pricer = {plan->cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
+                     plan->state_atoms};
+    int64_t *forward = ARENA_ARRAY(scratch, int64_t, plan->stages);
+    int64_t *backward = ARENA_ARRAY(scratch, int64_t, plan->stages);
+    Card *card = ARENA_ARRAY(scratch, Card, net->classes.n);
+    for (int c = 0; c < net->classes.n; c++)
+        card[c] = card_make(scratch, &pricer, &plan->class[c], c);
+    int64_t hop = 0;
+    for (int s = 0; s < plan->stages; s++) {
+        for (int i = plan->first_link[s]; i < plan->first_link[s + 1]; i++) {
+            const Card *at = &card[net->chain.at[i].class];
+            bool first = i == plan->first_link[s], last = i + 1 == plan->first_link[s + 1];
+            forward[s] += first ? at->forward.ns : at->forward.next_ns;
+            backward[s] += last ? at->backward.ns : at->backward.next_ns;
+        }
+        if (s + 1 == plan->stages)
+            break;
+        int level = stage_level(plan->cluster, mesh_ranks(&plan->mesh), s, s + 1);
+        int64_t bytes = card[net->chain.at[plan->first_link[s + 1] - 1].class].out_bytes;
+        int64_t ns = price_p2p(plan->cluster, level, bytes);
+        hop = ns > hop ? ns : hop;
+    }
+    RowTimes times = {.hop = hop};
+    times.time[PART_F] = forward;
+    times.time[PART_B] = backward;
+    MovePrice moves = pricer_moves(&pricer);
+    Program *program = program_build(arena, plan, net, &moves, &times);
+    arena_free(scratch);
+    return program;
+}
+
+/* ---- extrapolation -------------------------------------------------------------------------------- */
+
+/* The line through two points, at `m`. */
+typedef struct Line {
+    int m1, m2, m;
+} Line;
+
+static int64_t along(const Line *line, int64_t a, int64_t b)
+{
+    return b + (b - a) * (line->m - line->m2) / (line->m2 - line->m1);
+}
+
+static void along_all(const Line *line, const int64_t *a, const int64_t *b, int64_t *ret, int n)
+{
+    for (int i = 0; i < n; i++)
+        ret[i] = along(line, a[i], b[i]);
+}
+
+static void extrapolate(const Line *line, const StepTimes *a, StepTimes *b)
+{
+    b->step_ns = along(line, a->step_ns, b->step_ns);
+    b->steps = along(line, a->steps, b->steps);
+    for (int s = 0; s < b->stages; s++) {
+        const StageTimes *x = &a->stage[s];
+        StageTimes *y = &b->stage[s];
+        along_all(line, x->spent_ns, y->spent_ns, y->spent_ns, SPENT_COUNT);
+        along_all(line, x->busy_ns, y->busy_ns, y->busy_ns, STREAM_COUNT);
+        along_all(line, x->level_ns, y->level_ns, y->level_ns, MAX_LEVELS);
+        along_all(line, x->level_bytes, y->level_bytes, y->level_bytes, MAX_LEVELS);
+        y->flops = along(line, x->flops, y->flops);
+    }
+    /* one schedule meets its kinds of traffic in one order */
+    CHECK(a->traffic.n == b->traffic.n);
+    for (int i = 0; i < b->traffic.n; i++) {
+        const Traffic *x = &a->traffic.at[i];
+        Traffic *y = &b->traffic.at[i];
+        along_all(line, x->count, y->count, y->count, b->stages);
+        along_all(line, x->bytes, y->bytes, y->bytes, b->stages);
+        along_all(line, x->ns, y->ns, y->ns, b->stages);
+        along_all(line, x->exposed_ns, y->exposed_ns, y->exposed_ns, b->stages);
+    }
+}
+
+static StepTimes *shorter_step(Arena *arena, const Plan *plan, const Net *net, int micros)
+{
+    Plan shorter = *plan;
+    shorter.micro_batches = micros;
+    shorter.job.global_batch = plan->job.global_batch / plan->micro_batches * micros;
+    Arena *scratch = arena_new("shorter");
+    StepTimes *times = simulate_program(arena, program_of_plan(scratch, &shorter, net), NULL);
+    arena_free(scratch);
+    return times;
+}
+
+StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const Program *program)
+{
+    int64_t per_micro = 0;
+    for (int i = 0; i < net->chain.n; i++) {
+        const Body *body = program->body[net->chain.at[i].class];
+        per_micro += body->forward.n + body->backward.n;
+    }
+    int warm = 2 * plan->stages + 2, more = 4;
+    if (per_micro * plan->micro_batches <= STEPS_AT_MOST || plan->micro_batches <= warm + more)
+        return simulate_program(arena, program, NULL);
+    Line line = {warm, warm + more, plan->micro_batches};
+    StepTimes *a = shorter_step(arena, plan, net, line.m1);
+    StepTimes *b = shorter_step(arena, plan, net, line.m2);
+    extrapolate(&line, a, b);
+    b->simulated_micros = line.m2;
+    return b;
+}

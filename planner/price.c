@@ -1,0 +1,275 @@
+/* price.c - roofline, ring and tree: ns of kernels and moves on a cluster. */
+#include "planner/price.h"
+
+static const int64_t second_ns = 1000000000;
+
+/* a x b / c in 128 bits, rounded up. */
+static int64_t scale_up(int64_t a, int64_t b, int64_t c)
+{
+    unsigned __int128 product = (unsigned __int128)a * (unsigned __int128)b;
+    return (int64_t)((product + (unsigned __int128)c - 1) / (unsigned __int128)c);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
+{
+    int64_t peak = recipe->activation == DT_BF16 ? device->flops_bf16 : device->flops_f32;
+    if (flops == 0)
+        return 0;
+    /* time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half */
+    return scale_up(flops + device->small_gemm_flops, second_ns * 1000,
+                    peak / 1000 * device->gemm_permille) /
+           1000;
+}
+
+int64_t price_stream(const Device *device, int64_t bytes)
+{
+    return scale_up(bytes, second_ns * 1000,
+                    device->memory_bytes_per_s / 1000 * device->memory_permille) /
+           1000;
+}
+
+static int64_t wire_ns(const LinkLevel *link, int64_t bytes, int64_t links)
+{
+    /* more links carry the message in as many parts: each part has its own half size */
+    return scale_up(bytes + link->half_bytes * links, second_ns, link->bytes_per_s * links);
+}
+
+static const LinkLevel *link_at(const Cluster *cluster, int level)
+{
+    return &cluster->level[level < cluster->levels ? level : cluster->levels - 1];
+}
+
+int64_t price_p2p(const Cluster *cluster, int level, int64_t bytes)
+{
+    const LinkLevel *link = link_at(cluster, level);
+    return link->latency_ns + wire_ns(link, bytes, 1);
+}
+
+int64_t price_pair(const Cluster *cluster, int level, int64_t bytes)
+{
+    const LinkLevel *link = link_at(cluster, level);
+    return 2 * link->latency_ns + wire_ns(link, bytes, 1);
+}
+
+static int log2_up(int64_t n)
+{
+    int log = 0;
+    while (INT64_C(1) << log < n)
+        log++;
+    return log;
+}
+
+int64_t price_world(const Cluster *cluster, int ranks, int64_t bytes)
+{
+    int64_t ns = 0, joined = 1;
+    for (int i = 0; i < cluster->levels && joined < ranks; i++) {
+        int64_t width = cluster->level[i].width, left = (ranks + joined - 1) / joined;
+        width = width < left || i == cluster->levels - 1 ? width : left;
+        ns += 2 * log2_up(width < left ? width : left) * cluster->level[i].latency_ns;
+        joined *= width;
+    }
+    return ranks < 2 ? 0 : ns + wire_ns(link_at(cluster, cluster->levels - 1), 2 * bytes, 1);
+}
+
+int atoms_level(const Mesh *mesh, const AtomList *atoms)
+{
+    int level = 0;
+    for (int i = 0; i < atoms->n; i++)
+        if (mesh->atom[atoms->at[i]].level > level)
+            level = mesh->atom[atoms->at[i]].level;
+    return level;
+}
+
+int stage_level(const Cluster *cluster, int stage_ranks, int a, int b)
+{
+    int64_t joined = 1, from = (int64_t)a * stage_ranks, to = (int64_t)b * stage_ranks;
+    for (int i = 0; i < cluster->levels; i++) {
+        joined *= cluster->level[i].width;
+        int64_t end = stage_ranks - 1;
+        if (from / joined == to / joined && (from + end) / joined == (to + end) / joined)
+            return i;
+    }
+    return cluster->levels - 1;
+}
+
+int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind,
+                         const AtomList *atoms, int64_t wire_bytes)
+{
+    int64_t ranks[MAX_LEVELS];
+    for (int i = 0; i < cluster->levels; i++)
+        ranks[i] = 1;
+    for (int i = 0; i < atoms->n; i++) {
+        const Atom *atom = &mesh->atom[atoms->at[i]];
+        ranks[atom->level < cluster->levels ? atom->level : cluster->levels - 1] *= atom->extent;
+    }
+    int64_t inside = 1, ring = 0, tree = 0, wire = 0;
+    for (int i = 0; i < cluster->levels; i++) {
+        if (ranks[i] == 1)
+            continue;
+        const LinkLevel *link = &cluster->level[i];
+        ring += (ranks[i] - 1) * link->latency_ns;
+        tree += log2_up(ranks[i]) * link->latency_ns;
+        /* in an exchange every pair has its own bytes, so only rings share the links of a unit */
+        bool shared = kind != MOVE_ALL_TO_ALL && kind != MOVE_PERMUTE;
+        wire = larger(wire, wire_ns(link, wire_bytes, shared ? inside : 1));
+        inside *= ranks[i];
+    }
+    if (kind == MOVE_ALL_TO_ALL || kind == MOVE_PERMUTE)
+        return ring + wire;
+    /* a tree's pipeline fills less well: nine tenths of a ring's bandwidth, of half a tree (a gather or a scatter) three
+     * quarters */
+    int passes = kind == MOVE_ALL_REDUCE ? 2 : 1;
+    int64_t as_ring = passes * ring + wire;
+    int64_t as_tree = passes * tree + wire + wire / (passes == 2 ? 9 : 3);
+    return as_ring < as_tree ? as_ring : as_tree;
+}
+
+int64_t price_move(const void *context, const Mesh *mesh, const Move *move, int64_t bytes)
+{
+    const Pricer *pricer = context;
+    if (move->kind > MOVE_PERMUTE)
+        return 0;
+    return price_collective(pricer->cluster, mesh, move->kind, &move->atoms, bytes);
+}
+
+/* Local extent of a letter: the axis of any operand that has it tells. */
+static int64_t local_letter(const Net *net, const Mesh *mesh, const Graph *graph, const Node *node,
+                            const Placement *in, const Placement *out, int letter)
+{
+    for (int k = 0; k < node->ins; k++) {
+        const Value *value = &graph->values.at[node->in[k]];
+        for (int a = 0; a < value->axes; a++)
+            if (node->sig.in[k][a] == letter)
+                return place_local(mesh, net, value, &in[k], a);
+    }
+    for (int k = 0; k < node->outs; k++) {
+        const Value *value = &graph->values.at[node->out[k]];
+        for (int a = 0; a < value->axes; a++)
+            if (node->sig.out[k][a] == letter)
+                return place_local(mesh, net, value, &out[k], a);
+    }
+    return 1;
+}
+
+int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
+                    const Placement *out, const Graph *graph)
+{
+    int64_t extent[MAX_LETTERS];
+    for (int l = 0; l < node->sig.letters; l++)
+        extent[l] = local_letter(net, mesh, graph, node, in, out, l);
+    return node_flops_local(node, extent);
+}
+
+static bool is_matmul(Form form)
+{
+    return form == FORM_gemm || form == FORM_attention || form == FORM_attention_grad;
+}
+
+/* A table that ids address: only the rows named by them pass through memory, and those are counted
+ * at the other end of the op. */
+static bool is_table(OpId op, int operand, bool output)
+{
+    return output ? op == OP_SCATTER : op == OP_LOOKUP && operand == 1;
+}
+
+static int64_t value_bytes(const Pricer *pricer, const Graph *graph, ValueId id,
+                           const Placement *place)
+{
+    const Value *value = &graph->values.at[id];
+    return place_elements(pricer->mesh, pricer->net, value, place) *
+           dtype_bytes(value_dtype(value, pricer->recipe));
+}
+
+static int64_t kernel_ns(const Pricer *pricer, int64_t flops, int64_t bytes)
+{
+    const Device *device = &pricer->cluster->device;
+    return larger(price_flops(device, pricer->recipe, flops), price_stream(device, bytes)) +
+           device->launch_ns;
+}
+
+int64_t price_node(const void *context, const Graph *graph, const Node *node, const Placement *in,
+                   const Placement *out)
+{
+    const Pricer *pricer = context;
+    int64_t bytes = 0, flops = 0;
+    for (int k = 0; k < node->ins; k++)
+        if (!is_table(node->op, k, false))
+            bytes += value_bytes(pricer, graph, node->in[k], &in[k]);
+    for (int k = 0; k < node->outs; k++)
+        if (!is_table(node->op, k, true))
+            bytes += value_bytes(pricer, graph, node->out[k], &out[k]);
+    if (is_matmul(op_info[node->op].form))
+        flops = local_flops(pricer->net, pricer->mesh, node, in, out, graph);
+    return kernel_ns(pricer, flops, bytes);
+}
+
+int64_t price_state_bytes(const void *context, const Graph *graph, int param, const Placement *home)
+{
+    const Pricer *pricer = context;
+    const Recipe *recipe = pricer->recipe;
+    const Value *value = &graph->values.at[graph->params.at[param].value];
+    int64_t elements = place_elements(pricer->mesh, pricer->net, value, home);
+    int share = mesh_extent(pricer->mesh, (AtomSet)(pricer->state_atoms & ~place_used(home)));
+    int state = (2 + recipe->has_master) * dtype_bytes(recipe->master);
+    return elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) +
+           (elements * state + share - 1) / share;
+}
+
+MovePrice pricer_moves(const Pricer *pricer)
+{
+    return (MovePrice){price_move, pricer, dtype_bytes(pricer->recipe->activation)};
+}
+
+SolveModel pricer_model(const Pricer *pricer)
+{
+    return (SolveModel){pricer, price_node, price_state_bytes, pricer_moves(pricer)};
+}
+
+bool inst_is_collective(const Inst *inst)
+{
+    return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
+}
+
+int64_t inst_wire_bytes(const Body *body, const Inst *inst)
+{
+    const Copy *source = &body->copies.at[inst->in[0]];
+    return wire_bytes(body->mesh, &inst->move, source->elements, dtype_bytes(source->dtype));
+}
+
+int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst)
+{
+    int64_t flops = 0;
+    for (int i = 0; inst->kind == INST_KERNEL && i < inst->nodes; i++) {
+        const Node *node = &body->graph->nodes.at[inst->node[i]];
+        if (!is_matmul(op_info[node->op].form))
+            continue;
+        Placement in[MAX_IN], out[MAX_OUT];
+        for (int k = 0; k < node->ins; k++)
+            in[k] = body->copies.at[inst->bind_in[i][k]].place;
+        for (int k = 0; k < node->outs; k++)
+            out[k] = body->copies.at[inst->bind_out[i][k]].place;
+        flops += local_flops(pricer->net, pricer->mesh, node, in, out, body->graph);
+    }
+    return flops;
+}
+
+int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
+{
+    if (inst_is_collective(inst))
+        return price_move(pricer, body->mesh, &inst->move, inst_wire_bytes(body, inst));
+    OpId op = inst->kind == INST_KERNEL ? body->graph->nodes.at[inst->node[0]].op : OP_COUNT;
+    int64_t bytes = 0;
+    for (int k = 0; k < inst->ins; k++)
+        if (!is_table(op, k, false))
+            bytes += body->copies.at[inst->in[k]].bytes;
+    for (int k = 0; k < inst->outs; k++)
+        if (!is_table(op, k, true))
+            bytes += body->copies.at[inst->out[k]].bytes;
+    int64_t flops = is_matmul(inst->form) ? inst_flops(pricer, body, inst) : 0;
+    return kernel_ns(pricer, flops, bytes);
+}

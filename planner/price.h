@@ -1,0 +1,58 @@
+/* price.h - what a kernel and a move cost on a cluster: a roofline per kernel form, rings and trees per link level.
+ *
+ * All costs are integer ns. Compute: max(FLOPs / rate, bytes / bandwidth) + launch, the GEMM rate
+ * rising with its size: rate = peak x permille x f / (f + small_gemm_flops).
+ *
+ * Communication of a group: one hop of latency per rank passed, at the level which that hop
+ * crosses, plus bytes / bandwidth of the level that is slowest for it. A group with g ranks in each
+ * lower unit has g links out of the unit, and its rings use all of them (COSTS section 5). A
+ * reduction or a gather takes the faster of ring and tree. */
+#ifndef LPLAN_PLANNER_PRICE_H
+#define LPLAN_PLANNER_PRICE_H
+
+#include "ir/lower/program.h"
+#include "ir/lower/solve.h"
+
+typedef struct Pricer {
+    const Cluster *cluster;
+    const Net *net;
+    const Mesh *mesh;
+    const Recipe *recipe;
+    AtomSet state_atoms;
+} Pricer;
+
+int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
+int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memory */
+/* One collective over the atoms, of what each rank sends. */
+int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind,
+                         const AtomList *atoms, int64_t wire_bytes);
+int64_t price_p2p(const Cluster *cluster, int level, int64_t bytes);
+/* A small all-reduce over all ranks: a tree. */
+int64_t price_world(const Cluster *cluster, int ranks, int64_t bytes);
+/* The sum of a tied gradient over its two home stages. */
+int64_t price_pair(const Cluster *cluster, int level, int64_t bytes);
+/* The level that a message between stages `a` and `b` of `stage_ranks` ranks crosses. */
+int stage_level(const Cluster *cluster, int stage_ranks, int a, int b);
+/* The highest level that a group over these atoms crosses. */
+int atoms_level(const Mesh *mesh, const AtomList *atoms);
+
+/* Callbacks of the solver and the path search; the context is a Pricer. */
+int64_t price_move(const void *pricer, const Mesh *mesh, const Move *move, int64_t bytes);
+int64_t price_node(const void *pricer, const Graph *graph, const Node *node, const Placement *in,
+                   const Placement *out);
+int64_t price_state_bytes(const void *pricer, const Graph *graph, int param, const Placement *home);
+MovePrice pricer_moves(const Pricer *pricer);
+SolveModel pricer_model(const Pricer *pricer);
+
+/* One instruction of a body, all its nodes: FLOPs of each, bytes of the stored operands only. */
+int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst);
+/* The matrix-product FLOPs of an instruction on this rank. */
+int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst);
+/* What each rank sends in a collective of a body. */
+int64_t inst_wire_bytes(const Body *body, const Inst *inst);
+bool inst_is_collective(const Inst *inst);
+/* Local FLOPs of one placed node (2 per multiply-add; causal attention counted in full). */
+int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
+                    const Placement *out, const Graph *graph);
+
+#endif

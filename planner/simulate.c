@@ -1,0 +1,424 @@
+/* simulate.c - runs the Steps of all stages on the clock. */
+#include "planner/simulate.h"
+
+#include <string.h>
+
+#include "planner/card.h"
+
+const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient", "message", "world", "bubble"};
+
+/* One Step that has ended. */
+typedef struct Ended {
+    int64_t end, ns;
+    int traffic; /* NONE for work on the compute stream */
+} Ended;
+
+typedef struct Lane {
+    Walk *walk;
+    const Step *pending; /* waits for its partner */
+    int tied;            /* tied sums done: both homes have theirs in one order */
+    VEC(Ended) ended[STREAM_COUNT];
+    bool done;
+} Lane;
+
+/* Where ranks of several stages meet. */
+typedef struct Meeting {
+    int arrived, wanted;
+    int64_t ready;
+} Meeting;
+
+typedef struct Simulation {
+    Arena *arena, *scratch;
+    const Program *program;
+    Pricer pricer;
+    int64_t **price, **flops; /* per class, per instruction */
+    Lane *lane;
+    Meeting *message; /* [(boundary * 2 + kind) * micros + micro] */
+    Meeting *tied;    /* [lower home stage * most_tied + its tied sums in order] */
+    int most_tied;
+    Meeting world;
+    StepTimes *times;
+    TraceEvents *trace;
+} Simulation;
+
+/* ---- lengths ------------------------------------------------------------------------------------ */
+
+static int class_of_body(const Program *program, const Body *body)
+{
+    int c = 0;
+    while (program->body[c] != body)
+        c++;
+    return c;
+}
+
+static int64_t inst_index(const Body *body, const Inst *inst)
+{
+    bool forward = inst >= body->forward.at && inst < body->forward.at + body->forward.n;
+    return forward ? inst - body->forward.at : body->forward.n + (inst - body->backward.at);
+}
+
+static int64_t operand_bytes(const Step *step)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < step->operands; k++)
+        bytes += step->operand[k].bytes * (step->operand[k].read + step->operand[k].write);
+    return bytes;
+}
+
+static int64_t sent_bytes(const Simulation *sim, const Step *step)
+{
+    const Recipe *recipe = sim->program->recipe;
+    switch (step->kind) {
+    case STEP_MOVE:
+        if (step->inst)
+            return inst_is_collective(step->inst) ? inst_wire_bytes(step->body, step->inst) : 0;
+        /* of bucket moves: gradients on their way down, weights on their way home */
+        return wire_bytes(&sim->program->plan->mesh, step->move, step->elements,
+                          step->move->kind == MOVE_ALL_GATHER ? dtype_bytes(recipe->weight)
+                                                              : dtype_bytes(recipe->gradient));
+    case STEP_SEND:
+    case STEP_TIED:
+        return step->operand[0].bytes;
+    case STEP_WORLD:
+        return 2 * step->operand[0].bytes;
+    default:
+        return 0;
+    }
+}
+
+static int boundary_level(const Simulation *sim, const Step *step)
+{
+    const Plan *plan = sim->program->plan;
+    return stage_level(plan->cluster, mesh_ranks(&plan->mesh), step->stage, step->peer);
+}
+
+static int64_t step_ns(const Simulation *sim, const Step *step)
+{
+    const Plan *plan = sim->program->plan;
+    const Device *device = &plan->cluster->device;
+    switch (step->kind) {
+    case STEP_KERNEL:
+    case STEP_ACCUMULATE:
+        if (step->inst)
+            return sim->price[class_of_body(sim->program, step->body)]
+                             [inst_index(step->body, step->inst)];
+        return price_stream(device, operand_bytes(step)) + device->launch_ns;
+    case STEP_MOVE:
+        if (step->inst)
+            return sim->price[class_of_body(sim->program, step->body)]
+                             [inst_index(step->body, step->inst)];
+        return price_move(&sim->pricer, &plan->mesh, step->move, sent_bytes(sim, step));
+    case STEP_LOAD:
+        return price_stream(device, operand_bytes(step)) + device->launch_ns;
+    case STEP_SEND:
+    case STEP_RECV:
+        return price_p2p(plan->cluster, boundary_level(sim, step), step->operand[0].bytes);
+    case STEP_OWN_LOSS:
+        return device->launch_ns;
+    case STEP_TIED:
+        return price_pair(plan->cluster, boundary_level(sim, step), step->operand[0].bytes);
+    case STEP_WORLD:
+        return price_world(plan->cluster, plan->ranks, step->operand[0].bytes);
+    case STEP_COUNT:
+        break;
+    }
+    BUG("no such Step");
+}
+
+/* ---- traffic ------------------------------------------------------------------------------------- */
+
+static bool in_backward(const Step *step)
+{
+    return step->inst && step->inst >= step->body->backward.at &&
+           step->inst < step->body->backward.at + step->body->backward.n;
+}
+
+static const char *what_moves(const Step *step)
+{
+    switch (step->kind) {
+    case STEP_WORLD:
+        return "norm and loss";
+    case STEP_TIED:
+        return "tied gradients";
+    case STEP_MOVE:
+        if (step->inst)
+            return in_backward(step) ? "activation gradients" : "activations";
+        return step->move->kind == MOVE_ALL_GATHER ? "weights" : "weight gradients";
+    default:
+        return step->message == MSG_ACTIVATION ? "activations" : "activation gradients";
+    }
+}
+
+static bool communicates(const Step *step)
+{
+    return step->stream != STREAM_COMPUTE;
+}
+
+int traffic_row(Arena *arena, StepTimes *times, const Traffic *want)
+{
+    for (int i = 0; i < times->traffic.n; i++) {
+        const Traffic *at = &times->traffic.at[i];
+        if (at->step == want->step && at->move == want->move && at->atoms == want->atoms &&
+            at->level == want->level && at->stream == want->stream &&
+            at->backward == want->backward && str_eq(at->what, want->what))
+            return i;
+    }
+    Traffic *row = &vec_push(arena, &times->traffic);
+    *row = *want;
+    row->count = ARENA_ARRAY(arena, int64_t, times->stages);
+    row->bytes = ARENA_ARRAY(arena, int64_t, times->stages);
+    row->ns = ARENA_ARRAY(arena, int64_t, times->stages);
+    row->exposed_ns = ARENA_ARRAY(arena, int64_t, times->stages);
+    return times->traffic.n - 1;
+}
+
+static int traffic_of(Simulation *sim, const Step *step)
+{
+    const Mesh *mesh = &sim->program->plan->mesh;
+    const Cluster *cluster = sim->program->plan->cluster;
+    Traffic want = {.step = step->kind == STEP_RECV ? STEP_SEND : step->kind,
+                    .stream = step->stream,
+                    .what = what_moves(step),
+                    .backward = in_backward(step)};
+    if (step->move) {
+        want.move = step->move->kind;
+        want.atoms = list_set(&step->move->atoms);
+        want.level = atoms_level(mesh, &step->move->atoms);
+    } else {
+        want.level = step->kind == STEP_WORLD ? cluster->levels - 1 : boundary_level(sim, step);
+    }
+    return traffic_row(sim->arena, sim->times, &want);
+}
+
+/* ---- the clock ------------------------------------------------------------------------------------ */
+
+static int64_t stream_end(const Lane *lane, Stream stream)
+{
+    return lane->ended[stream].n ? lane->ended[stream].at[lane->ended[stream].n - 1].end : 0;
+}
+
+/* When a Step may start; *ret_cause is what it waited for, NULL when only its own stream. */
+static int64_t ready_time(const Lane *lane, const Step *step, const Ended **ret_cause,
+                          Stream *ret_stream)
+{
+    int64_t start = stream_end(lane, step->stream);
+    *ret_cause = NULL;
+    for (int w = 0; w < step->waits; w++) {
+        Stream stream = step->wait[w].stream;
+        const Ended *ended = &lane->ended[stream].at[step->wait[w].seq];
+        if (ended->end > start) {
+            start = ended->end;
+            *ret_cause = ended;
+            *ret_stream = stream;
+        }
+    }
+    return start;
+}
+
+static Spent spent_on(Stream stream, StepKind kind)
+{
+    if (kind == STEP_WORLD)
+        return SPENT_WORLD;
+    return stream == STREAM_BLOCK ? SPENT_BLOCK : stream == STREAM_GRADIENT ? SPENT_GRADIENT : SPENT_MESSAGE;
+}
+
+/* The compute stream stood still for `gap`: at most the communication's own length is its fault where several stages meet,
+ * the rest is their not being ready. */
+static void blame(Simulation *sim, int stage, const Ended *cause, Stream stream, int64_t gap)
+{
+    StageTimes *own = &sim->times->stage[stage];
+    if (gap <= 0)
+        return;
+    if (!cause || cause->traffic == NONE) {
+        own->spent_ns[SPENT_BUBBLE] += gap;
+        return;
+    }
+    Traffic *traffic = &sim->times->traffic.at[cause->traffic];
+    bool meets = traffic->step != STEP_MOVE;
+    int64_t fault = meets && cause->ns < gap ? cause->ns : gap;
+    own->spent_ns[spent_on(stream, traffic->step)] += fault;
+    own->spent_ns[SPENT_BUBBLE] += gap - fault;
+    traffic->exposed_ns[stage] += fault;
+}
+
+static const char *event_name(const Step *step)
+{
+    if (step->node)
+        return step->node->name;
+    if (step->inst && step->inst->kind == INST_KERNEL)
+        return step->body->graph->nodes.at[step->inst->node[step->inst->nodes - 1]].name;
+    if (step->move)
+        return move_text[step->move->kind];
+    return step_text[step->kind];
+}
+
+static void end_step(Simulation *sim, int stage, const Step *step, int64_t start, int64_t ns,
+                     const Ended *cause, Stream cause_stream)
+{
+    Lane *lane = &sim->lane[stage];
+    StageTimes *own = &sim->times->stage[stage];
+    int64_t before = stream_end(lane, step->stream);
+    int row = NONE;
+    if (communicates(step)) {
+        row = traffic_of(sim, step);
+        Traffic *traffic = &sim->times->traffic.at[row];
+        int64_t bytes = sent_bytes(sim, step);
+        traffic->count[stage]++;
+        traffic->bytes[stage] += bytes;
+        traffic->ns[stage] += ns;
+        own->level_bytes[traffic->level] += bytes;
+        if (step->kind != STEP_RECV)
+            own->level_ns[traffic->level] += ns;
+    } else {
+        own->spent_ns[SPENT_COMPUTE] += ns;
+        blame(sim, stage, cause, cause_stream, start - before);
+        if (step->inst)
+            own->flops += sim->flops[class_of_body(sim->program, step->body)]
+                                    [inst_index(step->body, step->inst)];
+    }
+    lane->tied += step->kind == STEP_TIED;
+    own->busy_ns[step->stream] += ns;
+    vec_push(sim->scratch, &lane->ended[step->stream]) = (Ended){start + ns, ns, row};
+    sim->times->steps++;
+    if (sim->trace)
+        vec_push(sim->arena, sim->trace) = (TraceEvent){
+            stage, step->stream, start, ns, event_name(step),
+            step->link == NONE ? NONE : sim->program->stage[stage].link[step->link].link,
+            step->micro, in_backward(step)};
+}
+
+static Meeting *meeting_of(Simulation *sim, const Step *step)
+{
+    int micros = sim->program->plan->micro_batches;
+    int low = step->stage < step->peer ? step->stage : step->peer;
+    switch (step->kind) {
+    case STEP_SEND:
+    case STEP_RECV:
+        return &sim->message[(low * 2 + (int)step->message) * micros + step->micro];
+    case STEP_TIED:
+        return &sim->tied[low * sim->most_tied + sim->lane[step->stage].tied];
+    case STEP_WORLD:
+        return &sim->world;
+    default:
+        return NULL;
+    }
+}
+
+/* True when the Step has ended; false when it waits for others. */
+static bool run_step(Simulation *sim, int stage, const Step *step, bool posted)
+{
+    const Ended *cause;
+    Stream stream = STREAM_COMPUTE;
+    int64_t start = ready_time(&sim->lane[stage], step, &cause, &stream);
+    Meeting *meeting = meeting_of(sim, step);
+    if (meeting) {
+        if (!posted) {
+            meeting->arrived++;
+            meeting->ready = start > meeting->ready ? start : meeting->ready;
+        }
+        int wanted = step->kind == STEP_WORLD ? sim->program->stages : 2;
+        if (meeting->arrived < wanted)
+            return false;
+        start = meeting->ready;
+    }
+    end_step(sim, stage, step, start, step_ns(sim, step), cause, stream);
+    return true;
+}
+
+/* True when the stage got on. */
+static bool run_stage(Simulation *sim, int stage)
+{
+    Lane *lane = &sim->lane[stage];
+    bool moved = false;
+    while (!lane->done) {
+        const Step *step = lane->pending ? lane->pending : walk_next(lane->walk);
+        if (!step) {
+            lane->done = true;
+            return true;
+        }
+        bool posted = lane->pending != NULL;
+        lane->pending = step;
+        if (!run_step(sim, stage, step, posted))
+            return moved || !posted;
+        lane->pending = NULL;
+        moved = true;
+    }
+    return moved;
+}
+
+/* The step ends when every stage's last Step does; what is left on the compute stream is waiting. */
+static void close_step(Simulation *sim)
+{
+    StepTimes *times = sim->times;
+    for (int s = 0; s < times->stages; s++)
+        for (int stream = 0; stream < STREAM_COUNT; stream++) {
+            int64_t end = stream_end(&sim->lane[s], (Stream)stream);
+            times->step_ns = end > times->step_ns ? end : times->step_ns;
+        }
+    for (int s = 0; s < times->stages; s++) {
+        Lane *lane = &sim->lane[s];
+        int64_t compute = stream_end(lane, STREAM_COMPUTE);
+        int64_t gather = stream_end(lane, STREAM_GRADIENT);
+        if (gather > compute) {
+            const Ended *last = &lane->ended[STREAM_GRADIENT].at[lane->ended[STREAM_GRADIENT].n - 1];
+            blame(sim, s, last, STREAM_GRADIENT, gather - compute);
+            compute = gather;
+        }
+        times->stage[s].spent_ns[SPENT_BUBBLE] += times->step_ns - compute;
+    }
+}
+
+static void fill_prices(Simulation *sim)
+{
+    const Program *program = sim->program;
+    int classes = program->net->classes.n;
+    sim->price = ARENA_ARRAY(sim->scratch, int64_t *, classes);
+    sim->flops = ARENA_ARRAY(sim->scratch, int64_t *, classes);
+    for (int c = 0; c < classes; c++) {
+        const Body *body = program->body[c];
+        sim->price[c] = card_prices(sim->scratch, &sim->pricer, body);
+        sim->flops[c] = ARENA_ARRAY(sim->scratch, int64_t, body->forward.n + body->backward.n + 1);
+        for (int i = 0; i < body->forward.n; i++)
+            sim->flops[c][i] = inst_flops(&sim->pricer, body, &body->forward.at[i]);
+        for (int i = 0; i < body->backward.n; i++)
+            sim->flops[c][body->forward.n + i] =
+                inst_flops(&sim->pricer, body, &body->backward.at[i]);
+    }
+}
+
+static int most_buckets(const Program *program)
+{
+    int most = 1;
+    for (int s = 0; s < program->stages; s++)
+        most = program->stage[s].buckets.n > most ? program->stage[s].buckets.n : most;
+    return most;
+}
+
+StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace)
+{
+    Arena *scratch = arena_new("simulate");
+    const Plan *plan = program->plan;
+    StepTimes *times = ARENA_NEW(arena, StepTimes);
+    *times = (StepTimes){.stages = program->stages, .simulated_micros = plan->micro_batches};
+    times->stage = ARENA_ARRAY(arena, StageTimes, program->stages);
+    Simulation sim = {.arena = arena, .scratch = scratch, .program = program, .times = times, .trace = trace};
+    sim.pricer = (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
+    fill_prices(&sim);
+    sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->stages * plan->micro_batches);
+    sim.most_tied = most_buckets(program);
+    sim.tied = ARENA_ARRAY(scratch, Meeting, program->stages * sim.most_tied);
+    sim.lane = ARENA_ARRAY(scratch, Lane, program->stages);
+    for (int s = 0; s < program->stages; s++)
+        sim.lane[s].walk = walk_begin(scratch, program, s, 0, 1);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < program->stages; s++)
+            moved |= run_stage(&sim, s);
+    }
+    for (int s = 0; s < program->stages; s++)
+        if (!sim.lane[s].done)
+            BUG("stage %d waits for ever", s);
+    close_step(&sim);
+    arena_free(scratch);
+    return times;
+}

@@ -1,0 +1,73 @@
+/* simulate.h - the Step simulation: a lowered plan executed on the clock, every stage, one rank of each.
+ *
+ * Steps run on the streams of their rank and wait for the events that the walk names; a send and its
+ * receive, a tied sum and the world reduction start together. Overlap is what the streams leave, never a
+ * factor. Along the compute stream every nanosecond of the step is accounted for: work, waiting for one kind of
+ * communication, or waiting for other stages (the bubble). */
+#ifndef LPLAN_PLANNER_SIMULATE_H
+#define LPLAN_PLANNER_SIMULATE_H
+
+#include "ir/lower/walk.h"
+#include "planner/price.h"
+
+/* Where the compute stream's time goes. */
+typedef enum {
+    SPENT_COMPUTE,
+    SPENT_BLOCK,    /* waits for a collective inside a block */
+    SPENT_GRADIENT, /* for gradients to be reduced, weights to be gathered */
+    SPENT_MESSAGE,  /* for a message between stages on its way */
+    SPENT_WORLD,    /* for the norm of all ranks */
+    SPENT_BUBBLE,   /* for another stage to have something */
+    SPENT_COUNT
+} Spent;
+extern const char *const spent_text[SPENT_COUNT];
+
+/* All communication Steps of one kind over one set of atoms, for one purpose. */
+typedef struct Traffic {
+    StepKind step;       /* move, send, tied or world */
+    MoveKind move;
+    AtomSet atoms;       /* of the group; 0 between stages */
+    int level;           /* the link level crossed */
+    Stream stream;
+    const char *what;    /* "activations", "gradients", "weights", "norm and loss" */
+    bool backward;       /* of a block: in backward */
+    int64_t *count, *bytes, *ns, *exposed_ns; /* per stage, a rank's own; bytes: sent */
+} Traffic;
+
+typedef struct StageTimes {
+    int64_t spent_ns[SPENT_COUNT];
+    int64_t busy_ns[STREAM_COUNT];
+    int64_t level_ns[MAX_LEVELS], level_bytes[MAX_LEVELS];
+    int64_t flops; /* of matrix products */
+} StageTimes;
+
+typedef struct TraceEvent {
+    int stage;
+    Stream stream;
+    int64_t start, ns;
+    const char *name;
+    int link, micro; /* of the chain; or NONE */
+    bool backward;
+} TraceEvent;
+typedef VEC(TraceEvent) TraceEvents;
+
+typedef struct StepTimes {
+    int64_t step_ns, steps;
+    int stages;
+    StageTimes *stage;
+    VEC(Traffic) traffic;
+    int simulated_micros; /* fewer than the plan's: the rest is extrapolated; 0: added up from cards */
+} StepTimes;
+
+/* The row of this kind of traffic, added when new. */
+int traffic_row(Arena *arena, StepTimes *times, const Traffic *want);
+
+/* One optimizer step of a program. Events are collected when `trace` is given. */
+StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace);
+/* The same for a plan: lowers it, and where its Steps would be too many, runs two shorter steps of it and
+ * extrapolates every figure in the number of micro-batches. */
+StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const Program *program);
+/* Lowers a plan, its sequence ordered by the lengths that its own bodies have. */
+Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net);
+
+#endif

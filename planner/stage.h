@@ -1,0 +1,86 @@
+/* stage.h - what a run of links costs as one pipeline stage of a family: lengths, bytes, and the end of the step.
+ *
+ * A family is everything of a plan but its cuts. The cost of a stage is the sum of its cards, plus
+ * what the family adds: reductions of gradient buckets behind the last backward row, the share of
+ * the gradient norm, the update and the gathers. It says the same as ir/lower/program.c and layout.c
+ * would say of the lowered stage; a test compares. */
+#ifndef LPLAN_PLANNER_STAGE_H
+#define LPLAN_PLANNER_STAGE_H
+
+#include "planner/card.h"
+#include "planner/order.h"
+
+typedef struct Family {
+    Arena *arena;
+    const Problem *problem;
+    const Variant *variant;
+    const Card *card; /* per class */
+    const Order *order;
+    int dp;
+    bool zero;
+    int64_t bucket_bytes;
+    Mesh mesh; /* of a plan: the variant's tp atoms, then the dp atoms */
+    Pricer pricer;
+    AtomSet state_atoms;
+    int64_t hop_bytes; /* of a message between stages */
+    struct FlatPath *paths;
+    struct StageCost **cost; /* per (first link, end): filled when asked for */
+} Family;
+
+/* One gradient bucket on its way: times are from the start of the stage's last backward row. */
+typedef struct StageBucket {
+    int close_link; /* of the chain */
+    bool tied;      /* summed with the other home stage */
+    const Path *reduce, *gather; /* of flat elements: to the share, and of the share home */
+    int64_t elements, share_elements;
+    int64_t ready_ns, reduce_ns, reduced_ns;
+    int64_t sumsq_ns, update_ns, gather_ns;
+    int64_t share_bytes; /* of gradients, for the tied sum */
+} StageBucket;
+
+typedef struct StageCost {
+    int64_t forward_ns, backward_ns;
+    int64_t norm_ns;   /* from the last backward row's end until this rank's norm is known, without tied sums */
+    int64_t update_ns; /* from the clip coefficient to the last gather's end */
+    int64_t fixed_bytes;              /* scalars, parameters, transients, scratch */
+    int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
+    int64_t stride[RING_COUNT];       /* bytes of a slot */
+    int buckets;
+    StageBucket *bucket;
+    int other_home;    /* the link that a tied bucket is summed with, or NONE */
+    int64_t reduced_ns; /* the last reduction ends, from the start of the last backward row */
+} StageCost;
+
+/* Costs are kept in the family's arena, the variant's cards must outlive it. `mesh` of tp x dp. */
+Family *family_new(Arena *arena, const Problem *problem, const Variant *variant, const Card *card,
+                   const Order *order, int dp, bool zero);
+const StageCost *family_stage(Family *family, int first_link, int end_link);
+/* Bytes of the stage's arena: never less than the layout of the lowered plan takes. */
+int64_t stage_bytes(const Family *family, const StageCost *cost, int stage);
+int64_t family_budget(const Family *family); /* memory less margin */
+/* Lengths of hops between stages, by the level that each crosses. */
+void family_hops(const Family *family, OrderTimes *ret);
+
+/* Elements that a rank holds after a move of a flat bucket. */
+int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count);
+
+/* Bytes of {loss, norm}, which all ranks reduce together. */
+int family_pair_bytes(const Family *family);
+/* Lengths of rows and hops of a plan; first_link has stages + 1 entries. */
+void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
+
+/* The end of the step on one stage, absolute. */
+typedef struct StageEnd {
+    int64_t row_end;   /* of its last row */
+    int64_t norm;      /* its sum of squares is known */
+    int64_t world_ns;  /* the reduction of all ranks, */
+    int64_t world_end; /* which ends here for everyone */
+} StageEnd;
+/* Returns the end of the step. */
+int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret);
+
+/* The objective: ns of one optimizer step of the whole plan, segment by segment. `end` has room for
+ * order->n. */
+int64_t family_segment(Family *family, const int *first_link, int64_t *end);
+
+#endif

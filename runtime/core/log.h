@@ -1,0 +1,19 @@
+/* log.h - one line per step on the terminal, one object per step in log.jsonl. Rank 0 only. */
+#ifndef LPLAN_RUNTIME_CORE_LOG_H
+#define LPLAN_RUNTIME_CORE_LOG_H
+
+#include "runtime/core/self.h"
+
+typedef struct LpStepFigures {
+    int64_t step;
+    double loss, grad_norm, lr;
+    double ms;
+    int64_t peak_bytes; /* largest resident size of any rank */
+} LpStepFigures;
+
+void lp_log_open(LpSelf *self); /* the directory exists: lp_watch_start made it */
+void lp_log_step(LpSelf *self, const LpStepFigures *figures);
+void lp_log_end(LpSelf *self); /* closing line */
+void lp_log_close(LpSelf *self);
+
+#endif

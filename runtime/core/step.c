@@ -1,0 +1,106 @@
+/* step.c - the training loop's edges: learning rate, agreement between the ranks, signals.
+ *
+ * Everything rank-dependent that decides what happens next (a signal, a loss that is not finite)
+ * goes through one small all-gather at the end of each step, so no rank takes a branch alone. */
+#include "runtime/core/step.h"
+
+#include "runtime/core/log.h"
+#include "runtime/core/memory.h"
+#include "runtime/core/watch.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The one process-wide variable: a signal handler can reach nothing else. */
+static volatile sig_atomic_t signals_seen;
+
+static void signal_note(int signal_number)
+{
+    if (signals_seen++ > 0)
+        _exit(128 + signal_number);
+}
+
+void lp_signals_catch(void)
+{
+    struct sigaction action = {.sa_handler = signal_note, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+bool lp_pause_ns(int64_t ns)
+{
+    int before = signals_seen;
+    for (int64_t end_ns = lp_now_ns() + ns; signals_seen == before && lp_now_ns() < end_ns;)
+        lp_sleep_ns(10000000);
+    return signals_seen > before;
+}
+
+double lp_rate(const LpOptions *options, int64_t step)
+{
+    if (step < options->warmup)
+        return options->lr * (double)(step + 1) / (double)options->warmup;
+    if (options->schedule == LP_CONSTANT)
+        return options->lr;
+    int64_t span = options->steps - options->warmup;
+    double part = span > 0 ? (double)(step - options->warmup) / (double)span : 0;
+    return options->min_lr + (options->lr - options->min_lr) * 0.5 * (1 + cos(acos(-1.0) * part));
+}
+
+double lp_lr(int64_t step)
+{
+    return lp_rate(lp_self->rank.options, step);
+}
+
+bool lp_step_begin(int64_t step)
+{
+    LpSelf *self = lp_self;
+    if (self->stop || step >= self->rank.options->steps)
+        return false;
+    lp_watch_step(self, step);
+    self->step_begin_ns = lp_now_ns();
+    return true;
+}
+
+/* What a rank tells all others at the end of a step. */
+typedef struct Tally {
+    double loss_share;
+    double stop;
+    double peak_bytes;
+} Tally;
+
+#define TALLY_DOUBLES ((int64_t)(sizeof(Tally) / sizeof(double)))
+
+void lp_step_end(double loss_share, double grad_norm, double lr)
+{
+    LpSelf *self = lp_self;
+    int ranks = self->rank.job->ranks;
+    if (!self->tally)
+        self->tally = lp_new((size_t)ranks, sizeof(Tally));
+    Tally *tally = self->tally;
+    tally[self->rank.index] = (Tally){
+        .loss_share = loss_share, .stop = signals_seen > 0, .peak_bytes = (double)lp_memory_peak()};
+    lp_at("end of step");
+    LpEvent gathered = {0};
+    lp_all_gather(&gathered, LP_WORLD, &tally[self->rank.index], tally, TALLY_DOUBLES, LP_F64);
+    lp_wait(&gathered);
+    double loss = 0, peak = 0;
+    for (int i = 0; i < ranks; i++) {
+        loss += tally[i].loss_share;
+        peak = fmax(peak, tally[i].peak_bytes);
+        self->stop = self->stop || tally[i].stop > 0;
+    }
+    int64_t step = atomic_load_explicit(&self->track.step, memory_order_relaxed);
+    LpStepFigures figures = {.step = step,
+                             .loss = loss,
+                             .grad_norm = grad_norm,
+                             .lr = lr,
+                             .ms = (double)(lp_now_ns() - self->step_begin_ns) * 1e-6,
+                             .peak_bytes = (int64_t)peak};
+    lp_log_step(self, &figures);
+    if (!isfinite(loss))
+        lp_fail_all(1, "the loss of step %lld is %g: lower --lr, or look for bad data",
+                    (long long)step, loss);
+}

@@ -1,0 +1,218 @@
+/* checkpoint.c - everything needed to go on, as logical tensors and a position in samples.
+ *
+ *     DIR/step-000000000120/   state.json, model.safetensors, exp_avg.safetensors, ...
+ *
+ * The folder is written under another name and renamed when all of it is on disk, so what bears the
+ * name is whole. No plan is inside: each rank of whatever plan reads its own boxes. */
+#include "runtime/core/self.h"
+#include "runtime/io/json.h"
+#include "runtime/io/params.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+#define FORMAT "lplan-checkpoint/1"
+
+static void path_join(char ret_path[PATH_BYTES], const char *dir, int64_t step, const char *tail)
+{
+    int n = snprintf(ret_path, PATH_BYTES, "%s/step-%012lld%s", dir, (long long)step, tail);
+    if (n < 0 || n >= PATH_BYTES)
+        lp_fail_all(2, "%.60s...: the name is too long", dir);
+}
+
+static int64_t samples_of_step(const LpJob *job)
+{
+    return (int64_t)job->micro_batches * job->rows;
+}
+
+/* ---- going on
+ * ------------------------------------------------------------------------------------------ */
+
+/* The step in the name of a whole checkpoint; -1 for any other name. */
+static int64_t step_of_name(const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return *end == '\0' ? step : -1;
+}
+
+/* Newest checkpoint that is older than `below`; -1 if there is none. */
+static int64_t newest_below(const char *dir, int64_t below)
+{
+    DIR *folder = opendir(dir);
+    int64_t newest = -1;
+    if (!folder)
+        return -1;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        int64_t step = step_of_name(entry->d_name);
+        if (step < below && step > newest)
+            newest = step;
+    }
+    closedir(folder);
+    return newest;
+}
+
+/* state.json: {"format":..., "samples":N, "seed":N}. Returns the samples consumed. */
+static int64_t state_read(const char *path, uint64_t seed)
+{
+    char text[512], *format = NULL;
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        lp_fail_all(1, "%s: %s", path, strerror(errno));
+    size_t length = fread(text, 1, sizeof text, file);
+    fclose(file);
+    LpJson json = {.text = text, .length = (int64_t)length};
+    bool first = true;
+    int64_t samples = -1, saved_seed = -1;
+    lp_json_take(&json, '{');
+    while (lp_json_item(&json, '}', &first)) {
+        char *key = lp_json_key(&json);
+        if (key && strcmp(key, "format") == 0 && !format)
+            format = lp_json_string(&json);
+        else if (key && strcmp(key, "samples") == 0)
+            lp_json_int(&json, &samples);
+        else if (key && strcmp(key, "seed") == 0)
+            lp_json_int(&json, &saved_seed);
+        else
+            lp_json_fail(&json, "an unknown key");
+        free(key);
+    }
+    if (lp_json_end(&json) && (!format || strcmp(format, FORMAT) != 0 || samples < 0))
+        lp_json_fail(&json, "no state of " FORMAT);
+    free(format);
+    if (json.error)
+        lp_fail_all(1, "%s: byte %lld: %s", path, (long long)json.at, json.error);
+    if ((uint64_t)saved_seed != (seed & INT64_MAX))
+        lp_fail_all(1, "%s: the seed was %lld: give the same --seed", path, (long long)saved_seed);
+    return samples;
+}
+
+int64_t lp_begin(const LpState *states, int count)
+{
+    LpSelf *self = lp_self;
+    const LpOptions *options = self->rank.options;
+    int64_t each = samples_of_step(self->rank.job);
+    if (!options->resume) {
+        lp_load(states[0].parts, states[0].count);
+        return 0;
+    }
+    lp_at("resume");
+    char path[PATH_BYTES], tail[256];
+    int64_t saved = newest_below(options->resume, INT64_MAX);
+    if (saved < 0)
+        lp_fail_all(1, "--resume %s: no checkpoint there", options->resume);
+    path_join(path, options->resume, saved, "/state.json");
+    int64_t samples = state_read(path, options->seed);
+    if (samples % each != 0)
+        lp_fail_all(1, "%s: %lld samples are no whole number of this plan's steps of %lld", path,
+                    (long long)samples, (long long)each);
+    for (int i = 0; i < count; i++) {
+        snprintf(tail, sizeof tail, "/%s.safetensors", states[i].name);
+        path_join(path, options->resume, saved, tail);
+        lp_load_file(self, path, states[i].parts, states[i].count);
+    }
+    return samples / each;
+}
+
+/* ---- writing
+ * ------------------------------------------------------------------------------------------- */
+
+static void sync_folder(const char *path)
+{
+    int folder = open(path, O_RDONLY);
+    if (folder < 0)
+        return; /* the rename may be lost in a crash, and then the one before is there */
+    (void)fsync(folder);
+    close(folder);
+}
+
+static void folder_make(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        lp_fail(1, "%s: %s", path, strerror(errno));
+}
+
+static void state_write(const char *path, int64_t samples, uint64_t seed)
+{
+    FILE *file = fopen(path, "wb");
+    if (!file ||
+        fprintf(file, "{\"format\":\"" FORMAT "\",\"samples\":%lld,\"seed\":%lld}\n",
+                (long long)samples, (long long)(seed & INT64_MAX)) < 0 ||
+        fflush(file) != 0 || fsync(fileno(file)) != 0 || fclose(file) != 0)
+        lp_fail(1, "%s: %s", path, strerror(errno));
+}
+
+static void checkpoint_remove(const char *dir, int64_t step, const char *ending,
+                              const LpState *states, int count)
+{
+    char path[PATH_BYTES], tail[256];
+    for (int i = 0; i <= count; i++) {
+        if (i < count)
+            snprintf(tail, sizeof tail, "%s/%s.safetensors", ending, states[i].name);
+        else
+            snprintf(tail, sizeof tail, "%s/state.json", ending);
+        path_join(path, dir, step, tail);
+        unlink(path);
+    }
+    path_join(path, dir, step, ending);
+    rmdir(path);
+}
+
+static void old_ones_remove(const char *dir, int64_t newest, int keep, const LpState *states,
+                            int count)
+{
+    int64_t step = newest;
+    for (int kept = 1; step >= 0 && kept < keep; kept++)
+        step = newest_below(dir, step);
+    while (keep > 0 && step >= 0 && (step = newest_below(dir, step)) >= 0)
+        checkpoint_remove(dir, step, "", states, count);
+}
+
+static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *states, int count)
+{
+    const LpOptions *options = self->rank.options;
+    const char *dir = options->checkpoint;
+    char aside[PATH_BYTES], path[PATH_BYTES], tail[256];
+    bool first = self->rank.index == 0;
+    path_join(aside, dir, steps_done, ".part");
+    if (first) {
+        folder_make(dir);
+        folder_make(aside);
+    }
+    for (int i = 0; i < count; i++) {
+        snprintf(tail, sizeof tail, ".part/%s.safetensors", states[i].name);
+        path_join(path, dir, steps_done, tail);
+        lp_save(path, states[i].parts, states[i].count, states[i].dtype);
+    }
+    if (!first)
+        return;
+    path_join(path, dir, steps_done, ".part/state.json");
+    state_write(path, steps_done * samples_of_step(self->rank.job), options->seed);
+    sync_folder(aside);
+    path_join(path, dir, steps_done, "");
+    checkpoint_remove(dir, steps_done, "", states,
+                      count); /* of a run that went the same way before */
+    if (rename(aside, path) != 0)
+        lp_fail(1, "%s: %s", path, strerror(errno));
+    sync_folder(dir);
+    old_ones_remove(dir, steps_done, options->keep, states, count);
+}
+
+void lp_checkpoint(int64_t step, const LpState *states, int count)
+{
+    LpSelf *self = lp_self;
+    const LpOptions *options = self->rank.options;
+    bool last = self->stop || step + 1 == options->steps;
+    bool time = options->every > 0 && (step + 1) % options->every == 0;
+    if (options->checkpoint && (last || time))
+        checkpoint_write(self, step + 1, states, count);
+}

@@ -1,0 +1,175 @@
+/* data.c - tokens from files, and the global batch cut out of them.
+ *
+ * A batch is named by (step, micro-batch, row): samples are counted over the whole job, so every
+ * plan, any data-parallel layout and a resumed run read the same tokens. Files are mapped, not
+ * read: ranks on one machine share the pages. */
+#include "runtime/io/data.h"
+
+#include "runtime/io/philox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_BYTES 1024
+#define HEADER_MAGIC_U16 20240520
+#define HEADER_MAGIC_U32 20240801
+#define RANDOM_TOKENS ((int64_t)1 << 20)
+
+typedef enum Kind { KIND_BYTES, KIND_U16, KIND_U32, KIND_RANDOM } Kind;
+
+struct LpData {
+    Kind kind;
+    const char *path;
+    const unsigned char *map; /* the whole file */
+    int64_t map_bytes;
+    const unsigned char *first; /* token */
+    int64_t tokens;
+    uint64_t seed;
+    int vocab;
+};
+
+static int64_t kind_bytes(Kind kind)
+{
+    return kind == KIND_U32 ? 4 : kind == KIND_U16 ? 2 : 1;
+}
+
+static bool ends_in(const char *text, const char *tail)
+{
+    size_t n = strlen(text), k = strlen(tail);
+    return n >= k && strcmp(text + n - k, tail) == 0;
+}
+
+static int32_t header_word(const LpData *data, int index)
+{
+    int32_t word;
+    memcpy(&word, data->map + 4 * index, sizeof word);
+    return word;
+}
+
+/* llm.c .bin: 256 int32 of header {magic, version, tokens}, then the tokens. */
+static void bin_open(LpData *data)
+{
+    int magic = header_word(data, 0), version = header_word(data, 1);
+    data->kind = magic == HEADER_MAGIC_U32 ? KIND_U32 : KIND_U16;
+    int expected = data->kind == KIND_U32 ? 7 : 1;
+    if (version != expected)
+        lp_fail_all(1, "%s: byte 4: version %d of the token format, expected %d", data->path,
+                    version, expected);
+    data->tokens = header_word(data, 2);
+    int64_t bytes = HEADER_BYTES + data->tokens * kind_bytes(data->kind);
+    if (data->tokens < 0 || bytes != data->map_bytes)
+        lp_fail_all(
+            1, "%s: byte 8: the header says %lld tokens, that is %lld bytes, but the file has %lld",
+            data->path, (long long)data->tokens, (long long)bytes, (long long)data->map_bytes);
+    data->first = data->map + HEADER_BYTES;
+}
+
+static void file_open(LpData *data)
+{
+    struct stat status;
+    int file = open(data->path, O_RDONLY);
+    if (file < 0 || fstat(file, &status) != 0)
+        lp_fail_all(1, "%s: %s", data->path, strerror(errno));
+    if (!S_ISREG(status.st_mode))
+        lp_fail_all(1, "%s: not a file", data->path);
+    if (status.st_size == 0)
+        lp_fail_all(1, "%s: no tokens: the file is empty", data->path);
+    data->map_bytes = status.st_size;
+    void *map = mmap(NULL, (size_t)data->map_bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (map == MAP_FAILED)
+        lp_fail_all(1, "%s: %s", data->path, strerror(errno));
+    close(file);
+    data->map = map;
+    int magic = data->map_bytes >= HEADER_BYTES ? header_word(data, 0) : 0;
+    if (magic == HEADER_MAGIC_U16 || magic == HEADER_MAGIC_U32) {
+        bin_open(data);
+    } else if (ends_in(data->path, ".bin")) {
+        lp_fail_all(1,
+                    "%s: byte 0: not a token file: no magic %d or %d (text needs another ending)",
+                    data->path, HEADER_MAGIC_U16, HEADER_MAGIC_U32);
+    } else {
+        data->kind = KIND_BYTES;
+        data->first = data->map;
+        data->tokens = data->map_bytes;
+    }
+    if (data->tokens == 0)
+        lp_fail_all(1, "%s: no tokens", data->path);
+}
+
+LpData *lp_data_open(const LpJob *job, const LpOptions *options)
+{
+    LpData *data = lp_new(1, sizeof *data);
+    *data = (LpData){.path = options->data, .seed = options->seed, .vocab = job->vocab};
+    if (strcmp(data->path, "random") == 0) {
+        data->kind = KIND_RANDOM;
+        data->tokens = RANDOM_TOKENS;
+    } else {
+        file_open(data);
+    }
+    return data;
+}
+
+void lp_data_close(LpData *data)
+{
+    if (data && data->map)
+        munmap((void *)(uintptr_t)data->map, (size_t)data->map_bytes);
+    free(data);
+}
+
+int64_t lp_data_tokens(const LpData *data)
+{
+    return data->tokens;
+}
+
+static int32_t token_at(const LpData *data, int64_t index)
+{
+    uint32_t token = 0;
+    if (data->kind == KIND_RANDOM) {
+        uint32_t numbers[4];
+        lp_philox(data->seed, 0, LP_STREAM_DATA, (uint64_t)index / 4, numbers);
+        return (int32_t)(((uint64_t)numbers[index % 4] * (uint64_t)data->vocab) >> 32);
+    }
+    if (data->kind == KIND_BYTES) {
+        token = data->first[index];
+    } else if (data->kind == KIND_U16) {
+        uint16_t half;
+        memcpy(&half, data->first + 2 * index, sizeof half);
+        token = half;
+    } else {
+        memcpy(&token, data->first + 4 * index, sizeof token);
+    }
+    if (token >= (uint32_t)data->vocab)
+        lp_fail(1, "%s: token %lld is %u, the model's vocabulary has %d", data->path,
+                (long long)index, token, data->vocab);
+    return (int32_t)token;
+}
+
+void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
+              int32_t *ids, int32_t *labels, float *weight)
+{
+    const LpSelf *self = lp_self;
+    const LpJob *job = self->rank.job;
+    const LpData *data = self->data;
+    int64_t seq = job->seq;
+    int64_t samples = data->tokens > seq ? (data->tokens - 1) / seq : 1;
+    float share = (float)(1.0 / ((double)job->micro_batches * job->rows * (double)seq));
+    for (int row = 0; row < rows; row++) {
+        int64_t sample =
+            ((step * job->micro_batches + micro) * job->rows + row_begin + row) % samples;
+        int64_t at = sample * seq + pos_begin;
+        for (int i = 0; i < positions; i++) {
+            int64_t cell = (int64_t)row * positions + i;
+            if (ids)
+                ids[cell] = token_at(data, (at + i) % data->tokens);
+            if (labels)
+                labels[cell] = token_at(data, (at + i + 1) % data->tokens);
+            if (weight)
+                weight[cell] = share;
+        }
+    }
+}

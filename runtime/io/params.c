@@ -1,0 +1,303 @@
+/* params.c - the parameters of a rank: initial values, and logical tensors written from every rank.
+ *
+ * A file of weights knows nothing of the plan: names, whole shapes, values. Each rank reads or
+ * writes the runs of its own boxes; the owners' boxes must tile every tensor, which is counted
+ * before the rename. */
+#include "runtime/io/params.h"
+
+#include "runtime/core/bf16.h"
+#include "runtime/core/log.h"
+#include "runtime/io/safetensors.h"
+#include "runtime/io/shard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK_ELEMENTS ((int64_t)1 << 17)
+#define REPORT_BYTES 3500
+
+/* ---- loading
+ * ------------------------------------------------------------------------------------------- */
+
+typedef struct Report {
+    char text[REPORT_BYTES];
+    size_t length;
+    int lines, left_out;
+} Report;
+
+static void put_shape(char *text, size_t size, const int64_t *dims, int ndims)
+{
+    size_t n = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < ndims && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)dims[i]);
+    if (n < size)
+        snprintf(text + n, size - n, "]");
+}
+
+static void report_add(Report *report, const char *line)
+{
+    size_t n = strlen(line);
+    if (report->length + n + 80 > REPORT_BYTES) {
+        report->left_out++;
+        return;
+    }
+    memcpy(report->text + report->length, line, n + 1);
+    report->length += n;
+    report->lines++;
+}
+
+static void compare_tensor(Report *report, const LpTensor *tensor, const LpEntry *entry)
+{
+    char line[512], model[160], file[200] = "";
+    put_shape(model, sizeof model, tensor->dims, tensor->ndims);
+    if (entry)
+        put_shape(file, sizeof file, entry->dims, entry->ndims);
+    if (!entry)
+        snprintf(line, sizeof line, "\n  missing in the file: %s %s", tensor->name, model);
+    else if (strcmp(model, file) != 0)
+        snprintf(line, sizeof line, "\n  shape of %s: %s in the file, %s in the model",
+                 tensor->name, file, model);
+    else if (!entry->type->load)
+        snprintf(line, sizeof line, "\n  type of %s: %s holds no weights", tensor->name,
+                 entry->type->name);
+    else
+        return;
+    report_add(report, line);
+}
+
+/* Everything that is wrong, at once. */
+static void compare_tables(const LpJob *job, const LpWeights *weights, Report *report)
+{
+    for (int i = 0; i < job->tensor_count; i++)
+        compare_tensor(report, &job->tensors[i], lp_weights_find(weights, job->tensors[i].name));
+    for (int i = 0; i < weights->count; i++) {
+        const LpEntry *entry = &weights->entries[i];
+        bool known = false;
+        for (int k = 0; k < job->tensor_count && !known; k++)
+            known = strcmp(job->tensors[k].name, entry->name) == 0;
+        if (known)
+            continue;
+        char line[512], shape[200];
+        put_shape(shape, sizeof shape, entry->dims, entry->ndims);
+        snprintf(line, sizeof line, "\n  unknown to the model: %.200s %s", entry->name, shape);
+        report_add(report, line);
+    }
+    if (report->left_out > 0)
+        report->length +=
+            (size_t)snprintf(report->text + report->length, REPORT_BYTES - report->length,
+                             "\n  and %d more", report->left_out);
+}
+
+static void parts_check(const LpJob *job, const LpPart *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (parts[i].tensor < 0 || parts[i].tensor >= job->tensor_count)
+            lp_fail(70, "part %d is of tensor %d of %d", i, parts[i].tensor, job->tensor_count);
+        const LpTensor *tensor = &job->tensors[parts[i].tensor];
+        const char *error = lp_shard_error(&parts[i].shard, tensor);
+        if (error)
+            lp_fail(70, "%s: %s", tensor->name, error);
+    }
+}
+
+void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int count)
+{
+    const LpJob *job = self->rank.job;
+    char error[1024];
+    parts_check(job, parts, count);
+    LpWeights *weights = lp_weights_open(path, error, sizeof error);
+    if (!weights)
+        lp_fail_all(1, "%s", error);
+    Report *report = lp_new(1, sizeof *report);
+    compare_tables(job, weights, report);
+    if (report->length > 0)
+        lp_fail_all(1, "%s does not fit the model:%s", path, report->text);
+    free(report);
+    for (int i = 0; i < count; i++) {
+        const LpEntry *entry = lp_weights_find(weights, job->tensors[parts[i].tensor].name);
+        memset(parts[i].data, 0,
+               (size_t)(lp_shard_count(&parts[i].shard) * lp_dtype_bytes(parts[i].dtype)));
+        if (!lp_weights_read(weights, entry, &parts[i].shard, parts[i].data, parts[i].dtype, error,
+                             sizeof error))
+            lp_fail(1, "%s", error);
+    }
+    lp_weights_close(weights);
+}
+
+void lp_load(const LpPart *parts, int count)
+{
+    LpSelf *self = lp_self;
+    const LpJob *job = self->rank.job;
+    const char *init = self->rank.options->init;
+    lp_at("load parameters");
+    parts_check(job, parts, count);
+    if (init && strcmp(init, "random") != 0) {
+        lp_load_file(self, init, parts, count);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        const LpTensor *tensor = &job->tensors[parts[i].tensor];
+        lp_fill_shard(parts[i].data, parts[i].dtype, &parts[i].shard, tensor->fill, tensor->std,
+                      self->rank.options->seed, parts[i].tensor);
+    }
+}
+
+/* ---- saving
+ * -------------------------------------------------------------------------------------------- */
+
+static bool write_fully(int file, const void *data, int64_t bytes, int64_t offset)
+{
+    const unsigned char *at = data;
+    while (bytes > 0) {
+        ssize_t put = pwrite(file, at, (size_t)bytes, (off_t)offset);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return false;
+        at += put;
+        bytes -= put;
+        offset += put;
+    }
+    return true;
+}
+
+static double element(const LpPart *part, int64_t index)
+{
+    if (part->dtype == LP_F64)
+        return ((const double *)part->data)[index];
+    if (part->dtype == LP_BF16)
+        return lp_bf16_to_f32(((const uint16_t *)part->data)[index]);
+    return ((const float *)part->data)[index];
+}
+
+/* Elements [local, local + n) of the part as the file stores them. */
+static void encode(const LpPart *part, int64_t local, int64_t n, LpDtype dtype, void *out)
+{
+    if (part->dtype == dtype) {
+        int64_t width = lp_dtype_bytes(dtype);
+        memcpy(out, (const unsigned char *)part->data + local * width, (size_t)(n * width));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double value = element(part, local + i);
+        if (dtype == LP_F64)
+            ((double *)out)[i] = value;
+        else if (dtype == LP_BF16)
+            ((uint16_t *)out)[i] = lp_f32_to_bf16((float)value);
+        else
+            ((float *)out)[i] = (float)value;
+    }
+}
+
+/* Returns the elements written; -1 after an error. */
+static int64_t part_write(int file, const LpPart *part, int64_t offset, LpDtype dtype, void *buffer)
+{
+    int64_t width = lp_dtype_bytes(dtype), written = 0;
+    LpRuns runs = lp_runs_begin(&part->shard);
+    while (lp_runs_next(&runs))
+        for (int64_t i = 0; i < runs.length; i += CHUNK_ELEMENTS) {
+            int64_t n = runs.length - i < CHUNK_ELEMENTS ? runs.length - i : CHUNK_ELEMENTS;
+            encode(part, runs.local + i, n, dtype, buffer);
+            if (!write_fully(file, buffer, n * width, offset + (runs.global + i) * width))
+                return -1;
+            written += n;
+        }
+    return written;
+}
+
+static void fail_save(const char *aside, const char *path)
+{
+    int error = errno;
+    unlink(aside);
+    lp_fail(1, "cannot write %s: %s", path, strerror(error));
+}
+
+static void header_write(const char *aside, const char *path, const char *header,
+                         int64_t header_bytes, int64_t file_bytes)
+{
+    int file = open(aside, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (file < 0 || !write_fully(file, header, header_bytes, 0) ||
+        ftruncate(file, (off_t)file_bytes) != 0 || close(file) != 0)
+        fail_save(aside, path);
+}
+
+static void sum_over_world(double *values, int count)
+{
+    LpEvent event = {0};
+    lp_all_reduce(&event, LP_WORLD, values, count, LP_F64, LP_SUM);
+    lp_wait(&event);
+}
+
+static void parts_write(const char *aside, const char *path, const LpPart *parts, int count,
+                        const int64_t *offsets, LpDtype dtype, double *written)
+{
+    int file = open(aside, O_WRONLY);
+    void *buffer = lp_new((size_t)CHUNK_ELEMENTS, 8);
+    if (file < 0)
+        fail_save(aside, path);
+    for (int i = 0; i < count; i++) {
+        if (!parts[i].owner)
+            continue;
+        int64_t elements = part_write(file, &parts[i], offsets[parts[i].tensor], dtype, buffer);
+        if (elements < 0)
+            fail_save(aside, path);
+        written[parts[i].tensor] += (double)elements;
+    }
+    if (fsync(file) != 0 || close(file) != 0)
+        fail_save(aside, path);
+    free(buffer);
+}
+
+void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype)
+{
+    LpSelf *self = lp_self;
+    const LpJob *job = self->rank.job;
+    bool first = self->rank.index == 0;
+    lp_at("save parameters");
+    parts_check(job, parts, count);
+    int64_t at = 0;
+    char *header = lp_weights_header(job->tensors, job->tensor_count, dtype, &at);
+    char *aside = lp_new(strlen(path) + 8, 1);
+    int64_t *offsets = lp_new((size_t)job->tensor_count + 1, sizeof *offsets);
+    double *written = lp_new((size_t)job->tensor_count + 1, sizeof *written);
+    if (!header)
+        lp_fail(1, "out of memory for the header of %s", path);
+    int64_t header_bytes = at;
+    for (int i = 0; i < job->tensor_count; i++) {
+        offsets[i] = at;
+        at += lp_tensor_count(&job->tensors[i]) * lp_dtype_bytes(dtype);
+    }
+    sprintf(aside, "%s.part", path);
+    if (first)
+        header_write(aside, path, header, header_bytes, at);
+    /* Nobody opens the file before it is there; nobody renames it before all have synced. */
+    sum_over_world(written, 1);
+    parts_write(aside, path, parts, count, offsets, dtype, written);
+    sum_over_world(written, job->tensor_count);
+    for (int i = 0; i < job->tensor_count; i++) {
+        int64_t wanted = lp_tensor_count(&job->tensors[i]);
+        if (written[i] != (double)wanted)
+            lp_fail_all(70, "%s: owners wrote %.0f elements of %s, which has %lld", path,
+                        written[i], job->tensors[i].name, (long long)wanted);
+    }
+    if (first && rename(aside, path) != 0)
+        fail_save(aside, path);
+    double done = 0;
+    sum_over_world(&done, 1);
+    free(header);
+    free(aside);
+    free(offsets);
+    free(written);
+}
+
+void lp_finish(const LpPart *parts, int count)
+{
+    LpSelf *self = lp_self;
+    if (self->rank.options->save)
+        lp_save(self->rank.options->save, parts, count, LP_F32);
+    lp_log_end(self);
+}

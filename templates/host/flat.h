@@ -1,0 +1,112 @@
+/* flat.h - kernels over flat ranges: what a trainer does besides its model. AdamW, sums of squares,
+ * gradient accumulation, and blocks copied between layouts.
+ *
+ * No result depends on the number of threads: sums are taken over fixed chunks and added in their
+ * order. */
+#ifndef LP_FLAT_H
+#define LP_FLAT_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "templates/host/tile.h"
+
+typedef struct LpAdam {
+    float beta1, beta2, eps, decay, lr;
+    float correct1, correct2; /* 1 / (1 - beta^step) */
+    float coef;               /* of the gradient: clipping */
+} LpAdam;
+
+static LP_MAYBE_UNUSED LpAdam lp_adam(double beta1, double beta2, double eps, double decay,
+                                      double lr, double step, double coef)
+{
+    LpAdam a = {(float)beta1, (float)beta2, (float)eps, (float)decay,
+                (float)lr,    0.0f,         0.0f,       (float)coef};
+    a.correct1 = (float)(1.0 / (1.0 - pow(beta1, step)));
+    a.correct2 = (float)(1.0 / (1.0 - pow(beta2, step)));
+    return a;
+}
+
+/* One pass: 4 streams read, 3 written. Gradients need no clearing: the first micro-batch of a step
+ * overwrites them. */
+static LP_MAYBE_UNUSED void lp_adamw(long n, LpAdam a, float *restrict w, float *restrict m,
+                                     float *restrict v, const float *restrict g)
+{
+    const float keep = 1.0f - a.lr * a.decay, rate = a.lr * a.correct1;
+#pragma omp parallel for simd schedule(static)
+    for (long i = 0; i < n; i++) {
+        const float gi = g[i] * a.coef;
+        const float mi = a.beta1 * m[i] + (1.0f - a.beta1) * gi;
+        const float vi = a.beta2 * v[i] + (1.0f - a.beta2) * gi * gi;
+        m[i] = mi;
+        v[i] = vi;
+        w[i] = w[i] * keep - rate * mi / (sqrtf(vi * a.correct2) + a.eps);
+    }
+}
+
+#define LP_SUMSQ_PARTS 256
+#define LP_SUMSQ_RUN 4096
+
+/* Σ x². Runs of 4096 are added in float, everything above in double. */
+static LP_MAYBE_UNUSED double lp_sumsq(long n, const float *x)
+{
+    double part[LP_SUMSQ_PARTS];
+    const long each = ((n + LP_SUMSQ_PARTS - 1) / LP_SUMSQ_PARTS + LP_SUMSQ_RUN - 1) /
+                      LP_SUMSQ_RUN * LP_SUMSQ_RUN;
+#pragma omp parallel for schedule(static)
+    for (int p = 0; p < LP_SUMSQ_PARTS; p++) {
+        const long end = (p + 1) * each < n ? (p + 1) * each : n;
+        double sum = 0.0;
+        for (long begin = p * each; begin < end; begin += LP_SUMSQ_RUN) {
+            const long stop = begin + LP_SUMSQ_RUN < end ? begin + LP_SUMSQ_RUN : end;
+            float run = 0.0f;
+#pragma omp simd reduction(+ : run)
+            for (long i = begin; i < stop; i++)
+                run += x[i] * x[i];
+            sum += run;
+        }
+        part[p] = sum;
+    }
+    double sum = 0.0;
+    for (int p = 0; p < LP_SUMSQ_PARTS; p++)
+        sum += part[p];
+    return sum;
+}
+
+/* to += from, or = on the first micro-batch. */
+static LP_MAYBE_UNUSED void lp_accumulate(long n, float *restrict to, const float *restrict from,
+                                          int first)
+{
+#pragma omp parallel for simd schedule(static)
+    for (long i = 0; i < n; i++)
+        to[i] = (first ? 0.0f : to[i]) + from[i];
+}
+
+/* `rows` runs of `bytes`, from one stride to another. */
+static LP_MAYBE_UNUSED void lp_copy_rows(void *to, long to_stride, const void *from,
+                                         long from_stride, long rows, long bytes)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, (size_t)bytes);
+}
+
+/* [outer][n][bytes] -> [n][outer][bytes]: the blocks of an axis, each in one piece; and back. */
+static LP_MAYBE_UNUSED void lp_pack_blocks(void *to, const void *from, long outer, long n,
+                                           long bytes)
+{
+    for (long k = 0; k < n; k++)
+        lp_copy_rows((char *)to + k * outer * bytes, bytes, (const char *)from + k * bytes,
+                     n * bytes, outer, bytes);
+}
+
+static LP_MAYBE_UNUSED void lp_unpack_blocks(void *to, const void *from, long outer, long n,
+                                             long bytes)
+{
+    for (long k = 0; k < n; k++)
+        lp_copy_rows((char *)to + k * bytes, n * bytes, (const char *)from + k * outer * bytes,
+                     bytes, outer, bytes);
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* test_eval_net.c - whole chains: gradients against finite differences, sums over micro-batches,
+ * AdamW. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/ir/nets.h"
+#include "tests/ir/tiny_models.h"
+
+static double loss_at(const Net *net, double **param, const EvalBatch *batch, int micro_batches)
+{
+    return eval_net(net, (const double *const *)param, batch, micro_batches, NULL);
+}
+
+/* Central differences of fourth order: norms of small rows bend too much for the second. */
+static double slope(const Net *net, double *x, double **param, const EvalBatch *batch)
+{
+    double keep = *x, step = 1e-4, near, far;
+    *x = keep + step;
+    near = loss_at(net, param, batch, 2);
+    *x = keep - step;
+    near -= loss_at(net, param, batch, 2);
+    *x = keep + 2 * step;
+    far = loss_at(net, param, batch, 2);
+    *x = keep - 2 * step;
+    far -= loss_at(net, param, batch, 2);
+    *x = keep;
+    return (8 * near - far) / (12 * step);
+}
+
+/* Every element of every parameter of a small model. */
+static void check_gradients(const char *text, int64_t pad)
+{
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, text, 2, 5, pad);
+    double **param = net_random_params(arena, net, 1), **grad = net_zero_params(arena, net);
+    EvalBatch *batch = net_random_batches(arena, net, 2, 7);
+    double loss = eval_net(net, (const double *const *)param, batch, 2, grad);
+    assert_near(loss, loss_at(net, param, batch, 2), 1, 0, "loss");
+    assert_true(loss > 0.5 && loss < 20);
+    for (int i = 0; i < net->params.n; i++) {
+        double largest = 0;
+        int64_t n = eval_param_elements(net, i);
+        for (int64_t e = 0; e < n; e++)
+            largest = fmax(largest, fabs(grad[i][e]));
+        assert_true(largest > 1e-5);
+        for (int64_t e = 0; e < n; e++) {
+            assert_near(slope(net, &param[i][e], param, batch), grad[i][e], fmax(largest, 1e-3),
+                        1e-6, net->params.at[i].name);
+        }
+    }
+    arena_free(arena);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    check_gradients(tiny_llama, 1);
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    check_gradients(tiny_gpt2, 8);
+}
+
+/* Padding rows change nothing and get no gradient. */
+static void test_padding(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *plain = net_from(arena, tiny_llama, 2, 5, 1),
+        *padded = net_from(arena, tiny_llama, 2, 5, 8);
+    double **param = net_random_params(arena, plain, 3), **grad = net_zero_params(arena, padded);
+    double **more = net_random_params(arena, padded, 4);
+    for (int i = 0; i < plain->params.n; i++)
+        memcpy(more[i], param[i], (size_t)eval_param_elements(plain, i) * sizeof(double));
+    EvalBatch *batch = net_random_batches(arena, plain, 1, 7);
+    double a = loss_at(plain, param, batch, 1);
+    double b = eval_net(padded, (const double *const *)more, batch, 1, grad);
+    assert_near(a, b, 1, 1e-14, "loss");
+    for (int i = 0; i < plain->params.n; i++) {
+        for (int64_t e = eval_param_elements(plain, i); e < eval_param_elements(padded, i); e++)
+            assert_true(grad[i][e] == 0);
+    }
+    assert_int_equal(net_param_count(plain), net_param_count(padded));
+    arena_free(arena);
+}
+
+/* Two micro-batches of two rows are one of four, when the rows are laid out in order. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *two = net_from(arena, tiny_gpt2, 2, 5, 1), *four = net_from(arena, tiny_gpt2, 4, 5, 1);
+    double **param = net_random_params(arena, two, 5);
+    double **grad2 = net_zero_params(arena, two), **grad4 = net_zero_params(arena, four);
+    EvalBatch *halves = net_random_batches(arena, two, 2, 9), whole;
+    for (int d = 0; d < DATA_COUNT; d++) {
+        double *joined = ARENA_ARRAY(arena, double, 20);
+        memcpy(joined, halves[0].data[d], 10 * sizeof(double));
+        memcpy(joined + 10, halves[1].data[d], 10 * sizeof(double));
+        whole.data[d] = joined;
+    }
+    double a = eval_net(two, (const double *const *)param, halves, 2, grad2);
+    double b = eval_net(four, (const double *const *)param, &whole, 1, grad4);
+    assert_near(a, b, 1, 1e-13, "loss");
+    for (int i = 0; i < two->params.n; i++) {
+        for (int64_t e = 0; e < eval_param_elements(two, i); e++)
+            assert_near(grad2[i][e], grad4[i][e], 1, 1e-13, two->params.at[i].name);
+    }
+    arena_free(arena);
+}
+
+/* A tied matrix is one parameter whose gradient has both uses. */
+static void test_tied(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, tiny_gpt2, 2, 5, 1);
+    int tied = 0;
+    for (int i = 0; i < net->params.n; i++) {
+        if (net->params.at[i].uses != 2)
+            continue;
+        tied++;
+        assert_string_equal(net->params.at[i].name, "wte.weight");
+        assert_int_equal(net->params.at[i].link[0], 0);
+        assert_int_equal(net->params.at[i].link[1], net->chain.n - 1);
+    }
+    assert_int_equal(tied, 1);
+    arena_free(arena);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, tiny_llama, 2, 5, 1);
+    double **param = net_random_params(arena, net, 5), **grad = net_zero_params(arena, net);
+    double **m = net_zero_params(arena, net), **v = net_zero_params(arena, net);
+    EvalBatch *batch = net_random_batches(arena, net, 1, 9);
+    const EvalAdam adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 0.01};
+    double first = eval_net(net, (const double *const *)param, batch, 1, grad), last = first;
+    double w0 = param[0][0], square = 0;
+    for (int i = 0; i < net->params.n; i++) {
+        for (int64_t e = 0; e < eval_param_elements(net, i); e++)
+            square += grad[i][e] * grad[i][e];
+    }
+    double norm = eval_step(net, &adam, 1e-2, 1, param, m, v, (const double *const *)grad);
+    assert_near(norm, sqrt(square), 1, 1e-14, "norm");
+    /* The first step is lr * sign(g), whatever the scale of g, beside the decay. */
+    double g = grad[0][0] * 0.01 / (norm + 1e-6);
+    assert_near(param[0][0], w0 * (1 - 1e-3) - 1e-2 * g / (fabs(g) + 1e-8), 1, 1e-15, "first step");
+    for (int step = 2; step <= 30; step++) {
+        last = eval_net(net, (const double *const *)param, batch, 1, grad);
+        eval_step(net, &adam, 1e-2, step, param, m, v, (const double *const *)grad);
+    }
+    assert_true(last < 0.8 * first);
+    arena_free(arena);
+}
+
+/* With zero gradients and moments only matrices shrink. */
+static void test_decay(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, tiny_gpt2, 2, 5, 1);
+    double **param = net_random_params(arena, net, 5), **zero = net_zero_params(arena, net);
+    double **m = net_zero_params(arena, net), **v = net_zero_params(arena, net);
+    double **before = net_random_params(arena, net, 5);
+    const EvalAdam adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
+    eval_step(net, &adam, 1e-2, 1, param, m, v, (const double *const *)zero);
+    for (int i = 0; i < net->params.n; i++) {
+        const char *name = net->params.at[i].name;
+        bool matrix = !strstr(name, "bias") && !strstr(name, "ln_");
+        assert_int_equal(eval_param_decays(net, i), matrix);
+        for (int64_t e = 0; e < eval_param_elements(net, i); e++)
+            assert_near(param[i][e], before[i][e] * (matrix ? 1 - 1e-3 : 1), 1, 1e-15, name);
+    }
+    arena_free(arena);
+}
+
+/* The optimizer's ops mean the same step. */
+static void test_step_is_ops(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *net = net_new(arena, "adam");
+    net_add_dim(net, "b", DIM_BATCH, 1);
+    net_add_dim(net, "s", DIM_SEQUENCE, 1);
+    DimId h = net_add_dim(net, "h", DIM_OTHER, 4);
+    Graph *graph = net_add_class(net, "step");
+    ValueId in[7];
+    static const char *const names[] = {"w", "m", "v", "g", "coef", "lr", "step"};
+    for (int i = 0; i < 7; i++)
+        in[i] = graph_value(graph, VALUE_PARAM, names[i], i < 4, &h);
+    ValueId norm2 = graph_out(graph, graph_node(graph, OP_SUMSQ, "norm2", "h->", NULL, &in[3], 1));
+    Attrs clip = {.clip = {.max_norm = 0.5}};
+    in[4] = graph_out(graph, graph_node(graph, OP_CLIP, "clip", "->", &clip, &norm2, 1));
+    Attrs adamw = {.adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1}};
+    graph_node(graph, OP_ADAMW, "adamw", "h,h,h,h,,,->h,h,h", &adamw, in, 7);
+    double **value = graph_random_inputs(arena, graph, 1);
+    for (int i = 0; i < 4; i++) {
+        value[in[1]][i] = fabs(value[in[1]][i]);
+        value[in[2]][i] = fabs(value[in[2]][i]);
+    }
+    value[in[5]][0] = 0.01;
+    value[in[6]][0] = 3;
+    graph_run(arena, graph, SEG_FORWARD, value);
+
+    double square = 0;
+    for (int i = 0; i < 4; i++)
+        square += value[in[3]][i] * value[in[3]][i];
+    double coef = 0.5 / (sqrt(square) + 1e-6);
+    assert_true(coef < 1);
+    assert_near(value[in[4]][0], coef, 1, 1e-15, "coef");
+    const Node *node = &graph->nodes.at[2];
+    for (int i = 0; i < 4; i++) {
+        double g = value[in[3]][i] * coef, w = value[in[0]][i];
+        double m = 0.9 * value[in[1]][i] + (1 - 0.9) * g;
+        double v = 0.95 * value[in[2]][i] + (1 - 0.95) * g * g;
+        double mean = m / (1 - 0.9 * 0.9 * 0.9), square2 = v / (1 - 0.95 * 0.95 * 0.95);
+        assert_near(value[node->out[0]][i], w - 0.001 * w - 0.01 * mean / (sqrt(square2) + 1e-8), 1,
+                    1e-14, "w");
+        assert_near(value[node->out[1]][i], m, 1, 1e-15, "m");
+        assert_near(value[node->out[2]][i], v, 1, 1e-15, "v");
+    }
+    arena_free(arena);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_llama),       cmocka_unit_test(test_gpt2),
+    cmocka_unit_test(test_padding),     cmocka_unit_test(test_micro_batches),
+    cmocka_unit_test(test_tied),        cmocka_unit_test(test_step),
+    cmocka_unit_test(test_step_is_ops), cmocka_unit_test(test_decay),
+};
+
+RUN(tests)

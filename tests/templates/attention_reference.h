@@ -1,0 +1,17 @@
+/* attention_reference.h - attention in double by its definition, for the kernels to be judged by.
+ */
+#ifndef TESTS_TEMPLATES_ATTENTION_REFERENCE_H
+#define TESTS_TEMPLATES_ATTENTION_REFERENCE_H
+
+#include "templates/host/attention.c"
+
+/* All arrays dense: q, o, dout, dq [b][s][g][r][d], k, v, dk, dv [b][t][g][d], l [b][s][g][r]. The
+ * strides of a are not looked at. Gradients may be NULL together. */
+typedef struct Reference {
+    const double *q, *k, *v, *dout;
+    double *o, *l, *dq, *dk, *dv;
+} Reference;
+
+void reference_attention(const LpAttention *a, const Reference *x);
+
+#endif
