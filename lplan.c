@@ -10,9 +10,13 @@
 #define VERBS(VERB)                                                                                \
     VERB(import, "a Hugging Face config.json becomes a model file")                                \
     VERB(plan, "the fastest placement that fits, and why")                                         \
+    VERB(explain, "why this plan: what bounds it, what stands beside it")                          \
+    VERB(whatif, "a plan under a change of cluster, job or pins")                                  \
+    VERB(diff, "plans side by side")                                                               \
     VERB(prove, "a plan computes what the model means: static and numeric proof")                  \
     VERB(build, "a plan becomes the source of its trainer, checked and compiled")                  \
     VERB(run, "starts a built trainer with the ranks of its plan")                                 \
+    VERB(ops, "the op table")                                                                      \
     VERB(help, "this list, or the options of a verb")                                              \
     VERB(version, "the version of this program")
 

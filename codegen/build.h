@@ -13,13 +13,17 @@ typedef struct TrainerText {
     int kernel_count;
 } TrainerText;
 
-/* NULL after errors: what this printer cannot express, with a remedy. plan_hash: any text that names the plan. */
+/* NULL after errors: what this printer cannot express, with a remedy. plan_hash: any text that
+ * names the plan. */
 TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, const char *plan_hash);
 
-/* Checks of emitted text: how many problems were found; each is appended as an error with its line. `*ret_by` names the checker,
- * or says why there is none. */
-int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count, const char **ret_by);
-int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text, const char **ret_by);
-int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *text, const char **ret_by);
+/* Checks of emitted text: how many problems were found; each is appended as an error with its line.
+ * `*ret_by` names the checker, or says why there is none. */
+int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count,
+                 const char **ret_by);
+int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text,
+                    const char **ret_by);
+int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *text,
+                     const char **ret_by);
 
 #endif

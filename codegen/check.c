@@ -1,7 +1,7 @@
 /* check.c - emitted text through libclang and NVRTC, before anybody compiles it.
  *
- * libclang is linked when the compiler was built with it (LPLAN_LIBCLANG); NVRTC is opened at run time. Either may be absent:
- * that is said, and is no failure. */
+ * libclang is linked when the compiler was built with it (LPLAN_LIBCLANG); NVRTC is opened at run
+ * time. Either may be absent: that is said, and is no failure. */
 #include "codegen/build.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,8 @@ static int count_problems(Diag *diag, CXTranslationUnit unit)
     unsigned n = clang_getNumDiagnostics(unit);
     for (unsigned i = 0; i < n; i++) {
         CXDiagnostic found = clang_getDiagnostic(unit, i);
-        CXString text = clang_formatDiagnostic(found, CXDiagnostic_DisplaySourceLocation | CXDiagnostic_DisplayColumn);
+        CXString text = clang_formatDiagnostic(found, CXDiagnostic_DisplaySourceLocation |
+                                                          CXDiagnostic_DisplayColumn);
         if (clang_getDiagnosticSeverity(found) >= CXDiagnostic_Warning) {
             diag_error(diag, NO_SPAN, "emitted text: %s", clang_getCString(text));
             problems++;
@@ -31,16 +32,18 @@ static int count_problems(Diag *diag, CXTranslationUnit unit)
     return problems;
 }
 
-static int check_with(Arena *arena, Diag *diag, const char *path, struct CXUnsavedFile *unsaved, int unsaved_count,
-                      const char *const *args, int arg_count, const char **ret_by)
+static int check_with(Arena *arena, Diag *diag, const char *path, struct CXUnsavedFile *unsaved,
+                      int unsaved_count, const char *const *args, int arg_count,
+                      const char **ret_by)
 {
     CXString version = clang_getClangVersion();
     *ret_by = arena_strdup(arena, clang_getCString(version));
     clang_disposeString(version);
     CXIndex index = clang_createIndex(0, 0);
     CXTranslationUnit unit = NULL;
-    enum CXErrorCode code = clang_parseTranslationUnit2(index, path, args, arg_count, unsaved, (unsigned)unsaved_count,
-                                                        CXTranslationUnit_None, &unit);
+    enum CXErrorCode code =
+        clang_parseTranslationUnit2(index, path, args, arg_count, unsaved, (unsigned)unsaved_count,
+                                    CXTranslationUnit_None, &unit);
     int problems = 1;
     if (code == CXError_Success)
         problems = count_problems(diag, unit);
@@ -51,24 +54,36 @@ static int check_with(Arena *arena, Diag *diag, const char *path, struct CXUnsav
     return problems;
 }
 
-int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count, const char **ret_by)
+int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count,
+                 const char **ret_by)
 {
     return check_with(arena, diag, path, NULL, 0, args, arg_count, ret_by);
 }
 
-int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text, const char **ret_by)
+int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text,
+                    const char **ret_by)
 {
-    /* Device only: there `asm` constraints are checked; sm_80 is what old versions know. An installed toolkit is not looked at. */
-    static const char *const args[] = {"-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_80", "-nocudainc", "-nocudalib",
-                                       "--cuda-path=/nonexistent", "-Wall", "-Wno-unused-function"};
-    const char *whole = arena_printf(arena, "%s\n%s\n%s", template_text("cuda/stub.h"), template_text("cuda/prelude.cuh"), text);
+    /* Device only: there `asm` constraints are checked; sm_80 is what old versions know. An
+     * installed toolkit is not looked at. */
+    static const char *const args[] = {"-x",
+                                       "cuda",
+                                       "--cuda-device-only",
+                                       "--cuda-gpu-arch=sm_80",
+                                       "-nocudainc",
+                                       "-nocudalib",
+                                       "--cuda-path=/nonexistent",
+                                       "-Wall",
+                                       "-Wno-unused-function"};
+    const char *whole = arena_printf(arena, "%s\n%s\n%s", template_text("cuda/stub.h"),
+                                     template_text("cuda/prelude.cuh"), text);
     struct CXUnsavedFile file = {path, whole, (unsigned long)strlen(whole)};
     return check_with(arena, diag, path, &file, 1, args, sizeof args / sizeof *args, ret_by);
 }
 
 #else
 
-int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count, const char **ret_by)
+int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *args, int arg_count,
+                 const char **ret_by)
 {
     (void)arena;
     (void)diag;
@@ -79,7 +94,8 @@ int check_c_text(Arena *arena, Diag *diag, const char *path, const char *const *
     return 0;
 }
 
-int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text, const char **ret_by)
+int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text,
+                    const char **ret_by)
 {
     (void)text;
     return check_c_text(arena, diag, path, NULL, 0, ret_by);
@@ -87,13 +103,13 @@ int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text
 
 #endif
 
-/* ---- NVRTC --------------------------------------------------------------------------------------- */
+/* ---- NVRTC ---- */
 
 typedef struct Nvrtc {
     void *library;
     int (*version)(int *major, int *minor);
-    int (*create)(void **program, const char *text, const char *name, int headers, const char *const *header,
-                  const char *const *header_name);
+    int (*create)(void **program, const char *text, const char *name, int headers,
+                  const char *const *header, const char *const *header_name);
     int (*compile)(void *program, int options, const char *const *option);
     int (*log_size)(void *program, size_t *bytes);
     int (*log)(void *program, char *text);
@@ -103,14 +119,17 @@ typedef struct Nvrtc {
 static void *open_library(Arena *arena)
 {
     static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
-    static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib",
+                                          "targets/sbsa-linux/lib"};
     static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
     for (size_t v = 0; v < 2; v++) {
         const char *root = getenv(variables[v]);
         for (size_t f = 0; root && f < sizeof folders / sizeof *folders; f++) {
             /* Found by name alone from inside libnvrtc: opened first, and global. */
-            dlopen(arena_printf(arena, "%s/%s/libnvrtc-builtins.so", root, folders[f]), RTLD_NOW | RTLD_GLOBAL);
-            void *library = dlopen(arena_printf(arena, "%s/%s/libnvrtc.so", root, folders[f]), RTLD_NOW);
+            dlopen(arena_printf(arena, "%s/%s/libnvrtc-builtins.so", root, folders[f]),
+                   RTLD_NOW | RTLD_GLOBAL);
+            void *library =
+                dlopen(arena_printf(arena, "%s/%s/libnvrtc.so", root, folders[f]), RTLD_NOW);
             if (library)
                 return library;
         }
@@ -135,12 +154,15 @@ static bool nvrtc_open(Arena *arena, Nvrtc *ret)
 {
     ret->library = open_library(arena);
     return ret->library && load(ret->library, "nvrtcVersion", &ret->version) &&
-           load(ret->library, "nvrtcCreateProgram", &ret->create) && load(ret->library, "nvrtcCompileProgram", &ret->compile) &&
+           load(ret->library, "nvrtcCreateProgram", &ret->create) &&
+           load(ret->library, "nvrtcCompileProgram", &ret->compile) &&
            load(ret->library, "nvrtcGetProgramLogSize", &ret->log_size) &&
-           load(ret->library, "nvrtcGetProgramLog", &ret->log) && load(ret->library, "nvrtcDestroyProgram", &ret->destroy);
+           load(ret->library, "nvrtcGetProgramLog", &ret->log) &&
+           load(ret->library, "nvrtcDestroyProgram", &ret->destroy);
 }
 
-static int nvrtc_try(Arena *arena, Diag *diag, const Nvrtc *nvrtc, const char *path, const char *text, const char *arch)
+static int nvrtc_try(Arena *arena, Diag *diag, const Nvrtc *nvrtc, const char *path,
+                     const char *text, const char *arch)
 {
     void *program = NULL;
     const char *options[] = {arena_printf(arena, "-arch=%s", arch)};
@@ -160,9 +182,11 @@ static int nvrtc_try(Arena *arena, Diag *diag, const Nvrtc *nvrtc, const char *p
     return refused || warned;
 }
 
-int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *text, const char **ret_by)
+int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *text,
+                     const char **ret_by)
 {
-    static const char *const archs[] = {"sm_80", "sm_90a"}; /* real ones: only there is inline PTX assembled */
+    static const char *const archs[] = {
+        "sm_80", "sm_90a"}; /* real ones: only there is inline PTX assembled */
     Nvrtc nvrtc = {0};
     if (!nvrtc_open(arena, &nvrtc)) {
         *ret_by = "none: libnvrtc was not found (CUDA_HOME says where)";

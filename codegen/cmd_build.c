@@ -25,11 +25,13 @@ static const char *plan_hash(Arena *arena, const char *text, size_t n)
 
 static bool check_texts(Cli *cli, const char *folder, const TrainerText *text, Report *report)
 {
-    const char *args[] = {"-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter",
-                          arena_printf(cli->arena, "-I%s", folder)};
+    const char *args[] = {
+        "-std=c11", "-D_DEFAULT_SOURCE",     "-Wall",
+        "-Wextra",  "-Wno-unused-parameter", arena_printf(cli->arena, "-I%s", folder)};
     const char *c_path = arena_printf(cli->arena, "%s/trainer.c", folder);
     const char *cuda_path = arena_printf(cli->arena, "%s/kernels.cu", folder);
-    int problems = check_c_text(cli->arena, cli->diag, c_path, args, sizeof args / sizeof *args, &report->c_by);
+    int problems = check_c_text(cli->arena, cli->diag, c_path, args, sizeof args / sizeof *args,
+                                &report->c_by);
     problems += check_cuda_text(cli->arena, cli->diag, cuda_path, text->cuda, &report->cuda_by);
     problems += check_cuda_nvrtc(cli->arena, cli->diag, cuda_path, text->cuda, &report->nvrtc_by);
     return problems == 0;
@@ -51,11 +53,13 @@ static json_t *json_report(const Program *program, const Report *report)
     for (int s = 0; s < program->stages; s++)
         json_array_append_new(peaks, json_integer(program->stage[s].arena_bytes));
     return json_pack("{s:o, s:I, s:o, s:i, s:{s:s, s:s, s:s}}", "files", files, "peak_bytes",
-                     (json_int_t)peak_bytes(program), "stage_bytes", peaks, "kernels", report->kernels, "checks", "c",
-                     report->c_by, "cuda", report->cuda_by, "nvrtc", report->nvrtc_by);
+                     (json_int_t)peak_bytes(program), "stage_bytes", peaks, "kernels",
+                     report->kernels, "checks", "c", report->c_by, "cuda", report->cuda_by, "nvrtc",
+                     report->nvrtc_by);
 }
 
-static void print_report(Cli *cli, const char *folder, const Program *program, const Report *report, bool compiled)
+static void print_report(Cli *cli, const char *folder, const Program *program, const Report *report,
+                         bool compiled)
 {
     if (cli->json) {
         json_t *json = json_report(program, report);
@@ -65,10 +69,10 @@ static void print_report(Cli *cli, const char *folder, const Program *program, c
     }
     if (cli->quiet)
         return;
-    printf("%s: %d files, %d row kernels, arena %s a rank\n", folder, report->files.n, report->kernels,
-           str_gib(cli->arena, peak_bytes(program)));
-    printf("  C checked by     %s\n  CUDA checked by  %s\n                   %s\n", report->c_by, report->cuda_by,
-           report->nvrtc_by);
+    printf("%s: %d files, %d row kernels, arena %s a rank\n", folder, report->files.n,
+           report->kernels, str_gib(cli->arena, peak_bytes(program)));
+    printf("  C checked by     %s\n  CUDA checked by  %s\n                   %s\n", report->c_by,
+           report->cuda_by, report->nvrtc_by);
     if (compiled)
         printf("  run it           lplan run %s\n", folder);
 }
@@ -84,7 +88,8 @@ static int build(Cli *cli)
         return CLI_INPUT;
     MovePrice price = path_plain_price(dtype_bytes(recipe_by_name(plan->job.recipe)->activation));
     const Program *program = program_build(cli->arena, plan, net, &price, NULL);
-    const TrainerText *text = trainer_print(cli->arena, cli->diag, program, plan_hash(cli->arena, plan_file, n));
+    const TrainerText *text =
+        trainer_print(cli->arena, cli->diag, program, plan_hash(cli->arena, plan_file, n));
     Report report = {.c_by = "not checked", .cuda_by = "not checked", .nvrtc_by = "not checked"};
     if (!text || !trainer_write(cli->arena, cli->diag, folder, text, &report.files))
         return CLI_INPUT;
@@ -107,7 +112,8 @@ int cmd_build(int argc, char **argv)
     static const CliSpec spec = {
         .verb = "build",
         .arguments = "PLAN",
-        .about = "prints the plan's trainer as C and CUDA under -o DIR, checks both and compiles it",
+        .about =
+            "prints the plan's trainer as C and CUDA under -o DIR, checks both and compiles it",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 1,

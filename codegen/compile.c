@@ -11,7 +11,7 @@
 #include "ir/base/str.h"
 #include "templates/templates.h"
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 /* Makes every folder of the path but the last part. */
 static bool make_folders(Arena *arena, const char *path)
@@ -26,7 +26,8 @@ static bool make_folders(Arena *arena, const char *path)
     return true;
 }
 
-static bool write_one(Arena *arena, Diag *diag, const char *folder, const char *name, const char *text, TextList *ret_files)
+static bool write_one(Arena *arena, Diag *diag, const char *folder, const char *name,
+                      const char *text, TextList *ret_files)
 {
     const char *path = arena_printf(arena, "%s/%s", folder, name);
     if (!make_folders(arena, path) || !file_write(path, text, strlen(text))) {
@@ -38,7 +39,8 @@ static bool write_one(Arena *arena, Diag *diag, const char *folder, const char *
     return true;
 }
 
-bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerText *text, TextList *ret_files)
+bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerText *text,
+                   TextList *ret_files)
 {
     bool fine = write_one(arena, diag, folder, "trainer.c", text->trainer, ret_files) &&
                 write_one(arena, diag, folder, "kernels.h", text->kernels, ret_files) &&
@@ -54,7 +56,7 @@ bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerTe
     return fine;
 }
 
-/* ---- the compiler -------------------------------------------------------------------------------- */
+/* ---- the compiler ---- */
 
 char *command_output(Arena *arena, const char *command)
 {
@@ -96,18 +98,20 @@ static const char *mpi_flags(Arena *arena)
         {"pkg-config --cflags mpich 2>/dev/null", "pkg-config --libs mpich 2>/dev/null"},
     };
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
-        const char *compile = command_output(arena, asks[i][0]), *link = command_output(arena, asks[i][1]);
+        const char *compile = command_output(arena, asks[i][0]),
+                   *link = command_output(arena, asks[i][1]);
         if (compile && link)
             return arena_printf(arena, "%s %s", compile, link);
     }
     return NULL;
 }
 
-/* The openmp build of OpenBLAS where the system keeps it apart: all builds share one soname, and the pthread one competes with
- * OpenMP for the cores. */
+/* The openmp build of OpenBLAS where the system keeps it apart: all builds share one soname, and
+ * the pthread one competes with OpenMP for the cores. */
 static const char *blas_flags(Arena *arena, const char *cc)
 {
-    const char *triplet = command_output(arena, arena_printf(arena, "%s -print-multiarch 2>/dev/null", cc));
+    const char *triplet =
+        command_output(arena, arena_printf(arena, "%s -print-multiarch 2>/dev/null", cc));
     const char *apart = triplet ? arena_printf(arena, "/usr/lib/%s/openblas-openmp", triplet) : "";
     struct stat info;
     if (triplet && stat(apart, &info) == 0)
@@ -128,6 +132,14 @@ static const char *sources(Arena *arena)
     return list.at;
 }
 
+/* Not every compiler knows every flag: asked on an empty file. */
+static bool takes(Arena *arena, const char *cc, const char *flag)
+{
+    return command_output(
+               arena, arena_printf(arena, "%s %s -Werror -fsyntax-only -x c /dev/null 2>/dev/null",
+                                   cc, flag)) != NULL;
+}
+
 static const char *build_script(Arena *arena, const char *cc, const char *mpi, const char *blas)
 {
     return arena_printf(
@@ -135,11 +147,12 @@ static const char *build_script(Arena *arena, const char *cc, const char *mpi, c
         "#!/bin/sh\n"
         "# Compiles this trainer; run it again after a change, or on another machine.\n"
         "cd \"$(dirname \"$0\")\" || exit 1\n"
-        "exec ${CC:-%s} -std=c11 -D_DEFAULT_SOURCE -O3 -march=native -mprefer-vector-width=512 \\\n"
+        "exec ${CC:-%s} -std=c11 -D_DEFAULT_SOURCE -O3 -march=native%s \\\n"
         "    -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp -I. \\\n"
         "    %s \\\n"
         "    %s %s -lm -lpthread -ldl -o trainer\n",
-        cc, sources(arena), mpi, blas);
+        cc, takes(arena, cc, "-mprefer-vector-width=512") ? " -mprefer-vector-width=512" : "",
+        sources(arena), mpi, blas);
 }
 
 static bool run_script(Arena *arena, const char *folder, const char *script, const char **ret_words)
@@ -169,7 +182,9 @@ bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret
         cc = "cc";
     if (!mpi) {
         diag_error(diag, NO_SPAN, "no MPI found: neither mpicc nor pkg-config knows one");
-        diag_help(diag, "install OpenMPI's headers, or use --no-compile and build %s/build.sh elsewhere", folder);
+        diag_help(diag,
+                  "install OpenMPI's headers, or use --no-compile and build %s/build.sh elsewhere",
+                  folder);
         return false;
     }
     if (!run_script(arena, folder, build_script(arena, cc, mpi, blas_flags(arena, cc)), &words)) {
@@ -178,7 +193,8 @@ bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret
             diag_help(diag, "run %s/build.sh to see it again; CC names another compiler", folder);
             return false;
         }
-        diag_warning(diag, NO_SPAN, "no OpenBLAS to link: the trainer multiplies matrices in plain C");
+        diag_warning(diag, NO_SPAN,
+                     "no OpenBLAS to link: the trainer multiplies matrices in plain C");
         diag_help(diag, "install the openmp build of OpenBLAS and build again");
         if (!run_script(arena, folder, build_script(arena, cc, mpi, "-DLP_NO_BLAS"), &words)) {
             diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c:\n%s", folder, words);

@@ -7,10 +7,12 @@
 
 typedef VEC(const char *) TextList;
 
-/* Writes the texts, the templates and the runtime under `folder` (made if it is not there); their paths, relative to it, are
- * appended. False after an error. */
-bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerText *text, TextList *ret_files);
-/* Compiles folder/trainer; the command is left in folder/build.sh. False after an error with the compiler's first words. */
+/* Writes the texts, the templates and the runtime under `folder` (made if it is not there); their
+ * paths, relative to it, are appended. False after an error. */
+bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerText *text,
+                   TextList *ret_files);
+/* Compiles folder/trainer; the command is left in folder/build.sh. False after an error with the
+ * compiler's first words. */
 bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret_files);
 /* What a command prints on standard output, without the last newline; NULL when it fails. */
 char *command_output(Arena *arena, const char *command);

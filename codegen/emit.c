@@ -16,34 +16,45 @@ static void put_indent(Emit *emit, int depth)
         str_putc(&emit->text, ' ');
 }
 
-/* Where to break text[0..n) so that at most `room` characters stay: the last blank outside string literals; the
- * first one when a word is longer than the room; n when there is none. */
-static size_t break_at(const char *text, size_t n, size_t room)
+/* Where to break text[0..n) so that at most `room` characters stay: n when there is no blank. Code
+ * breaks between the outermost elements of a list that reach past a third of the room; otherwise,
+ * and in prose, at the last blank that fits. Never inside a string literal. */
+static size_t break_at(const char *text, size_t n, size_t room, bool code)
 {
     size_t best = n, comma = 0;
     bool quoted = false;
+    int depth = 0, comma_depth = 0;
     for (size_t i = 0; i < n; i++) {
-        if (text[i] == '"' && (i == 0 || text[i - 1] != '\\'))
+        char c = text[i];
+        if (code && c == '"' && (i == 0 || text[i - 1] != '\\'))
             quoted = !quoted;
-        if (text[i] != ' ' || quoted || i == 0)
+        if (quoted)
+            continue;
+        depth += (c == '(' || c == '{') - (c == ')' || c == '}');
+        if (c != ' ' || i == 0)
             continue;
         if (i <= room || best == n)
             best = i;
         if (i > room)
             break;
-        comma = text[i - 1] == ',' ? i : comma;
+        if (code && text[i - 1] == ',' && (comma <= room / 3 || depth <= comma_depth)) {
+            comma = i;
+            comma_depth = depth;
+        }
     }
-    return comma > room / 2 ? comma : best; /* lists break between their elements */
+    return comma > room / 3 ? comma : best;
 }
 
-/* Puts text broken into lines: the first at `first` columns, the others at `rest`, each after `lead`. */
-static void put_wrapped(Emit *emit, const char *text, size_t first, size_t rest, const char *lead, size_t tail)
+/* Puts text broken into lines: the first at `first` columns, the others at `rest`, each after
+ * `lead`. */
+static void put_wrapped(Emit *emit, const char *text, size_t first, size_t rest, const char *lead,
+                        size_t tail, bool code)
 {
     size_t n = strlen(text), column = first;
     bool started = false;
     while (n) {
         size_t room = column + tail < EMIT_WIDTH ? EMIT_WIDTH - column - tail : 1;
-        size_t cut = n <= room ? n : break_at(text, n, room);
+        size_t cut = n <= room ? n : break_at(text, n, room, code);
         if (started) {
             str_putc(&emit->text, '\n');
             for (size_t i = 0; i + strlen(lead) < column; i++)
@@ -65,7 +76,7 @@ static void put_line(Emit *emit, const char *format, va_list args)
     char *text = arena_vprintf(emit->text.arena, format, args);
     size_t column = (size_t)(emit->depth * EMIT_INDENT);
     put_indent(emit, emit->depth);
-    put_wrapped(emit, text, column, column + EMIT_INDENT, "", 0);
+    put_wrapped(emit, text, column, column + EMIT_INDENT, "", 0, true);
 }
 
 void emit_line(Emit *emit, const char *format, ...)
@@ -130,8 +141,17 @@ void emit_comment(Emit *emit, const char *format, ...)
     size_t column = (size_t)(emit->depth * EMIT_INDENT) + 3;
     put_indent(emit, emit->depth);
     str_put(&emit->text, "/* ");
-    put_wrapped(emit, text, column, column, " * ", 3);
+    put_wrapped(emit, text, column, column, " * ", 3, false);
     str_put(&emit->text, " */\n");
+}
+
+void emit_line_comment(Emit *emit, const char *line, const char *comment)
+{
+    size_t width =
+        (size_t)(emit->depth * EMIT_INDENT) + strlen(line) + strlen(comment) + strlen(" /*  */");
+    if (width > EMIT_WIDTH)
+        emit_comment(emit, "%s", comment);
+    emit_line(emit, width > EMIT_WIDTH ? "%s" : "%s /* %s */", line, comment);
 }
 
 void emit_directive(Emit *emit, const char *format, ...)
@@ -158,7 +178,8 @@ char *emit_clean(Arena *arena, const char *text, const char *extra)
     Str out = str_new(arena);
     for (size_t i = 0; text[i] && i < CLEAN_CAP; i++) {
         char c = text[i];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        bool plain =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
         str_putc(&out, plain || strchr(extra, c) ? c : '_');
     }
     return out.at;
@@ -167,11 +188,13 @@ char *emit_clean(Arena *arena, const char *text, const char *extra)
 static bool is_keyword(const char *text)
 {
     static const char *const words[] = {
-        "auto",   "bool",     "break",  "case",    "char",   "class",    "const",    "continue", "default", "delete",
-        "do",     "double",   "else",   "enum",    "extern", "false",    "float",    "for",      "goto",    "if",
-        "inline", "int",      "long",   "main",    "new",    "register", "restrict", "return",   "rank",    "short",
-        "signed", "sizeof",   "static", "struct",  "switch", "template", "this",     "true",     "typedef", "union",
-        "void",   "unsigned", "while",  "virtual", "y0",     "y1",       "yn",       "j0",       "j1",      "jn",
+        "auto",    "bool",     "break",    "case",     "char",   "class", "const",   "continue",
+        "default", "delete",   "do",       "double",   "else",   "enum",  "extern",  "false",
+        "float",   "for",      "goto",     "if",       "inline", "int",   "long",    "main",
+        "new",     "register", "restrict", "return",   "rank",   "short", "signed",  "sizeof",
+        "static",  "struct",   "switch",   "template", "this",   "true",  "typedef", "union",
+        "void",    "unsigned", "while",    "virtual",  "y0",     "y1",    "yn",      "j0",
+        "j1",      "jn",
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (str_eq(words[i], text))

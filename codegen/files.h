@@ -1,4 +1,5 @@
-/* files.h - the runtime's sources as text, embedded when the compiler was built: lplan builds trainers from anywhere. */
+/* files.h - the runtime's sources as text, embedded when the compiler was built: lplan builds
+ * trainers from anywhere. */
 #ifndef LPLAN_CODEGEN_FILES_H
 #define LPLAN_CODEGEN_FILES_H
 

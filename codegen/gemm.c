@@ -1,8 +1,8 @@
 /* gemm.c - grouping the letters of an einsum into rows, columns and depth of matrices.
  *
- * Letters of both operands and the output are batches: loops. Letters of one operand and the output are its rows or columns,
- * letters of the operands alone the depth. A group of letters is one index where it is dense in every operand that has it;
- * a letter that is not becomes a loop too. */
+ * Letters of both operands and the output are batches: loops. Letters of one operand and the output
+ * are its rows or columns, letters of the operands alone the depth. A group of letters is one index
+ * where it is dense in every operand that has it; a letter that is not becomes a loop too. */
 #include "codegen/gemm.h"
 
 #include "codegen/emit.h"
@@ -59,7 +59,8 @@ static bool is_dense(const Einsum *e, int operand, const Letters *list)
 {
     for (int i = 0; i + 1 < list->n; i++) {
         int outer = list->at[i], inner = list->at[i + 1];
-        if (e->extent[outer] != 1 && e->stride[operand][outer] != e->stride[operand][inner] * e->extent[inner])
+        if (e->extent[outer] != 1 &&
+            e->stride[operand][outer] != e->stride[operand][inner] * e->extent[inner])
             return false;
     }
     return true;
@@ -106,7 +107,8 @@ static int64_t stride_of(const Einsum *e, int operand, const Letters *list)
 }
 
 /* One of the two strides must be 1: which decides the transposition. */
-static bool make_matrix(int64_t rows, int64_t row_stride, int64_t cols, int64_t col_stride, bool *ret_trans, int64_t *ret_ld)
+static bool make_matrix(int64_t rows, int64_t row_stride, int64_t cols, int64_t col_stride,
+                        bool *ret_trans, int64_t *ret_ld)
 {
     if (col_stride == 1 || cols == 1) {
         *ret_trans = false;
@@ -161,7 +163,8 @@ bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret)
         if (e.has[OPERAND_A][l] + e.has[OPERAND_B][l] + e.has[OPERAND_C][l] < 2)
             return false; /* a letter that is only summed: a row program */
     }
-    Letters m = shared_letters(&e, OPERAND_A, OPERAND_C, OPERAND_B), n = shared_letters(&e, OPERAND_B, OPERAND_C, OPERAND_A);
+    Letters m = shared_letters(&e, OPERAND_A, OPERAND_C, OPERAND_B),
+            n = shared_letters(&e, OPERAND_B, OPERAND_C, OPERAND_A);
     Letters k = shared_letters(&e, OPERAND_A, OPERAND_B, OPERAND_C);
     make_dense(arena, &e, OPERAND_A, OPERAND_C, &m, &gemm);
     make_dense(arena, &e, OPERAND_B, OPERAND_C, &n, &gemm);
@@ -171,9 +174,12 @@ bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret)
     gemm.n = extent_of(&e, &n);
     gemm.k = extent_of(&e, &k);
     bool trans_c;
-    if (!make_matrix(gemm.m, stride_of(&e, OPERAND_A, &m), gemm.k, stride_of(&e, OPERAND_A, &k), &gemm.trans_a, &gemm.lda) ||
-        !make_matrix(gemm.k, stride_of(&e, OPERAND_B, &k), gemm.n, stride_of(&e, OPERAND_B, &n), &gemm.trans_b, &gemm.ldb) ||
-        !make_matrix(gemm.m, stride_of(&e, OPERAND_C, &m), gemm.n, stride_of(&e, OPERAND_C, &n), &trans_c, &gemm.ldc))
+    if (!make_matrix(gemm.m, stride_of(&e, OPERAND_A, &m), gemm.k, stride_of(&e, OPERAND_A, &k),
+                     &gemm.trans_a, &gemm.lda) ||
+        !make_matrix(gemm.k, stride_of(&e, OPERAND_B, &k), gemm.n, stride_of(&e, OPERAND_B, &n),
+                     &gemm.trans_b, &gemm.ldb) ||
+        !make_matrix(gemm.m, stride_of(&e, OPERAND_C, &m), gemm.n, stride_of(&e, OPERAND_C, &n),
+                     &trans_c, &gemm.ldc))
         return false;
     if (trans_c)
         transpose_all(&gemm);

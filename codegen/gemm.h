@@ -1,17 +1,18 @@
-/* gemm.h - an einsum with a contraction as a product of matrices, under loops over what no matrix holds. */
+/* gemm.h - an einsum with a contraction as a product of matrices, under loops over what no matrix
+ * holds. */
 #ifndef LPLAN_CODEGEN_GEMM_H
 #define LPLAN_CODEGEN_GEMM_H
 
 #include "ir/lower/body.h"
 
 typedef struct GemmLoop {
-    const char *name;       /* of the loop variable */
+    const char *name; /* of the loop variable */
     int64_t extent;
-    int64_t stride[3];      /* elements, of a, b and c */
+    int64_t stride[3]; /* elements, of a, b and c */
 } GemmLoop;
 
 typedef struct Gemm {
-    int a, b, c;            /* copies: c[m][n] = a[m][k] b[k][n], row-major after the transpositions */
+    int a, b, c; /* copies: c[m][n] = a[m][k] b[k][n], row-major after the transpositions */
     bool trans_a, trans_b;
     int64_t m, n, k, lda, ldb, ldc;
     int loops;

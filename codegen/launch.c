@@ -40,8 +40,7 @@ typedef struct Listener {
     int signal_number, exit_code;
 } Listener;
 
-/* ---- the child
- * ------------------------------------------------------------------------------------------ */
+/* ---- the child ---- */
 
 static void environment_set(const Launch *launch)
 {
@@ -90,13 +89,27 @@ static _Noreturn void child_run(const Launch *launch, char **command, int err_en
     _exit(127);
 }
 
-/* ---- listening
- * ------------------------------------------------------------------------------------------ */
+/* ---- listening ---- */
 
 static bool is_rule(const char *line)
 {
     size_t n = strspn(line, "-");
     return n > 60 && line[n] == '\0';
+}
+
+/* mpirun about its own help messages. */
+static bool is_noise(const char *line)
+{
+    static const char *const marks[] = {
+        "more process has sent help message",
+        "more processes have sent help message",
+        "orte_base_help_aggregate",
+        "orte/util/show_help.c",
+    };
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (strstr(line, marks[i]))
+            return true;
+    return false;
 }
 
 static const char *after(const char *text, const char *words)
@@ -133,9 +146,7 @@ static void line_end(Listener *listener)
         listener->in_block = !listener->in_block;
     } else if (listener->in_block) {
         str_putf(&listener->block, "%s\n", line);
-    } else if (!strstr(line, "more process has sent help message") &&
-               !strstr(line, "more processes have sent help message") &&
-               !strstr(line, "orte_base_help_aggregate")) {
+    } else if (!is_noise(line)) {
         listener->spoken = listener->spoken || strncmp(line, "lplan: ", 7) == 0;
         fprintf(listener->err, "%s\n", line);
     }
@@ -176,8 +187,7 @@ static void job_follow(Listener *listener, int pipe_end, pid_t child, const sigs
         line_end(listener);
 }
 
-/* ---- the one line
- * ---------------------------------------------------------------------------------------- */
+/* ---- the one line ---- */
 
 /* A text field of a status file, without the blanks that pad it. */
 static const char *field(Arena *arena, const char *status, const char *key)

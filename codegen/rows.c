@@ -6,7 +6,8 @@
 #include "codegen/emit.h"
 
 const TermInfo term_info[TERM_COUNT] = {
-#define TERM(id, arity, type, precedence, text) [TERM_##id] = {arity, TYPE_##type, precedence, text},
+#define TERM(id, arity, type, precedence, text)                                                    \
+    [TERM_##id] = {arity, TYPE_##type, precedence, text},
 #include "codegen/terms.def"
 #undef TERM
 };
@@ -40,7 +41,8 @@ static uint32_t letters_of(const int8_t *letter, int axes)
     return set;
 }
 
-/* Axis counts by the letters: an operand's unused entries repeat nothing, so they are told by the graph. */
+/* Axis counts by the letters: an operand's unused entries repeat nothing, so they are told by the
+ * graph. */
 static int operand_axes(const Body *body, ValueId id)
 {
     return body->graph->values.at[id].axes;
@@ -119,7 +121,8 @@ static AxisSet last_axis(const Shape *shape, const Value *value)
     return (AxisSet)(1u << axis_of_dim(shape, value->dim[value->axes - 1]));
 }
 
-/* Letters that disappear: a suffix of the space is a reduction along columns, a prefix one over rows. */
+/* Letters that disappear: a suffix of the space is a reduction along columns, a prefix one over
+ * rows. */
 static bool add_contraction(Shape *shape, AxisSet all, AxisSet kept)
 {
     AxisSet gone = all & (AxisSet)~kept;
@@ -146,7 +149,10 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
     const Value *out = &in[node->out[0]];
     AxisSet all = (AxisSet)((1u << shape->axes) - 1), seen = 0;
     switch (node->op) {
-    case OP_NORM: case OP_NORM_DX: case OP_VMAX: case OP_SUMEXP:
+    case OP_NORM:
+    case OP_NORM_DX:
+    case OP_VMAX:
+    case OP_SUMEXP:
         shape->columns |= last_axis(shape, x);
         break;
     case OP_PICK:
@@ -156,7 +162,8 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
         shape->columns |= last_axis(shape, x);
         shape->totals |= (AxisSet)(all & ~last_axis(shape, x));
         break;
-    case OP_EXPMUL: case OP_ONEHOT:
+    case OP_EXPMUL:
+    case OP_ONEHOT:
         shape->alone |= last_axis(shape, out);
         break;
     case OP_IOTA:
@@ -166,7 +173,8 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
         shape->turn_axis = axis_of_dim(shape, x->dim[1]);
         shape->alone |= (AxisSet)(1u << shape->turn_axis) | last_axis(shape, x);
         break;
-    case OP_EINSUM: case OP_REDUCE:
+    case OP_EINSUM:
+    case OP_REDUCE:
         for (int k = 0; k < node->ins; k++)
             seen |= axes_of_value(shape, &in[node->in[k]]);
         seen |= axes_of_value(shape, out);
@@ -197,7 +205,8 @@ static bool shape_covers(const RowBuilder *b, const Shape *shape, int copy)
     AxisSet seen = 0;
     for (int a = 0; a < value->axes; a++) {
         int axis = axis_of_dim(shape, value->dim[a]);
-        if (axis == NONE || (seen >> axis & 1) || shape->extent[axis] != b->body->copies.at[copy].local[a])
+        if (axis == NONE || (seen >> axis & 1) ||
+            shape->extent[axis] != b->body->copies.at[copy].local[a])
             return false;
         seen |= (AxisSet)(1u << axis);
     }
@@ -266,7 +275,8 @@ static const char *axis_name(RowBuilder *b, const Shape *shape, int begin, int e
     return arena_printf(b->program->arena, "at_%s", emit_ident(b->program->arena, text));
 }
 
-/* Merges the axes of the shape into those of the program; ret_last[a]: unmerged axis that ends merged axis a. */
+/* Merges the axes of the shape into those of the program; ret_last[a]: unmerged axis that ends
+ * merged axis a. */
 static bool merge_axes(RowBuilder *b, const Shape *shape, int ret_last[MAX_AXES])
 {
     RowProgram *p = b->program;
@@ -305,7 +315,8 @@ static bool inst_lists(const int *list, int n, int copy)
 
 bool copy_is_input(const RowBuilder *b, int copy)
 {
-    return inst_lists(b->inst->in, b->inst->ins, copy) && !inst_lists(b->inst->out, b->inst->outs, copy);
+    return inst_lists(b->inst->in, b->inst->ins, copy) &&
+           !inst_lists(b->inst->out, b->inst->outs, copy);
 }
 
 static const char *free_name(const RowProgram *p, const char *wanted)
@@ -323,7 +334,8 @@ static const char *free_name(const RowProgram *p, const char *wanted)
     }
 }
 
-static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy, const char *name, bool out)
+static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy, const char *name,
+                   bool out)
 {
     RowProgram *p = b->program;
     for (int i = 0; i < p->args.n; i++) {
@@ -333,7 +345,10 @@ static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy,
     int64_t stride[MAX_AXES];
     copy_strides(b->body, shape, copy, stride);
     AxisSet has = axes_of_value(shape, value_of_copy(b->body, copy));
-    RowArg arg = {.name = free_name(p, name), .copy = copy, .dtype = b->body->copies.at[copy].dtype, .out = out,
+    RowArg arg = {.name = free_name(p, name),
+                  .copy = copy,
+                  .dtype = b->body->copies.at[copy].dtype,
+                  .out = out,
                   .stored = NONE};
     arg.add = out && b->body->copies.at[copy].home == HOME_ACC;
     for (int a = 0; a < p->axes; a++) {
@@ -359,8 +374,8 @@ static TermId term_add(RowBuilder *b, Term term)
     RowProgram *p = b->program;
     for (int i = 0; i < p->terms.n; i++) {
         const Term *t = &p->terms.at[i];
-        if (t->kind == term.kind && t->of[0] == term.of[0] && t->of[1] == term.of[1] && t->of[2] == term.of[2] &&
-            t->number == term.number && t->ref == term.ref)
+        if (t->kind == term.kind && t->of[0] == term.of[0] && t->of[1] == term.of[1] &&
+            t->of[2] == term.of[2] && t->number == term.number && t->ref == term.ref)
             return i;
     }
     vec_push(p->arena, &p->terms) = term;
@@ -369,7 +384,9 @@ static TermId term_add(RowBuilder *b, Term term)
 
 TermId term_number(RowBuilder *b, double number)
 {
-    return term_add(b, (Term){.kind = TERM_CONST, .type = TYPE_REAL, .of = {NONE, NONE, NONE}, .number = number});
+    return term_add(
+        b,
+        (Term){.kind = TERM_CONST, .type = TYPE_REAL, .of = {NONE, NONE, NONE}, .number = number});
 }
 
 TermId term_new(RowBuilder *b, TermKind kind, TermId x, TermId y, TermId z)
@@ -383,10 +400,15 @@ TermId term_new(RowBuilder *b, TermKind kind, TermId x, TermId y, TermId z)
             term.type = of->type;
     }
     switch (kind) {
-    case TERM_INDEX: case TERM_COS: case TERM_SIN: case TERM_TURNED: case TERM_VALID:
+    case TERM_INDEX:
+    case TERM_COS:
+    case TERM_SIN:
+    case TERM_TURNED:
+    case TERM_VALID:
         term.level = LEVEL_COLUMN;
         break;
-    case TERM_SUM: case TERM_MAX:
+    case TERM_SUM:
+    case TERM_MAX:
         term.level = LEVEL_ROW;
         term.depth++;
         break;
@@ -415,13 +437,16 @@ TermId term_base(RowBuilder *b, int copy, int axis, const char *name)
         at++;
     if (at == p->bases.n)
         vec_push(p->arena, &p->bases) = (RowBase){free_name(p, name), copy, axis};
-    return term_add(b, (Term){.kind = TERM_BASE, .type = TYPE_INT, .of = {NONE, NONE, NONE}, .ref = at});
+    return term_add(
+        b, (Term){.kind = TERM_BASE, .type = TYPE_INT, .of = {NONE, NONE, NONE}, .ref = at});
 }
 
 static TermId term_load(RowBuilder *b, int arg)
 {
     const RowArg *a = &b->program->args.at[arg];
-    Term term = {.kind = TERM_LOAD, .type = a->dtype == DT_I32 ? TYPE_INT : TYPE_REAL, .of = {NONE, NONE, NONE}};
+    Term term = {.kind = TERM_LOAD,
+                 .type = a->dtype == DT_I32 ? TYPE_INT : TYPE_REAL,
+                 .of = {NONE, NONE, NONE}};
     term.ref = arg;
     term.level = a->columns ? LEVEL_COLUMN : a->rows ? LEVEL_ROW : LEVEL_KERNEL;
     return term_add(b, term);
@@ -433,15 +458,20 @@ TermId term_at(RowBuilder *b, int copy, TermId index)
     while (b->program->args.at[arg].copy != copy)
         arg++;
     const Term *of = &b->program->terms.at[index];
-    return term_add(b, (Term){.kind = TERM_AT, .type = TYPE_REAL, .level = LEVEL_ROW, .depth = of->depth,
-                              .of = {index, NONE, NONE}, .ref = arg});
+    return term_add(b, (Term){.kind = TERM_AT,
+                              .type = TYPE_REAL,
+                              .level = LEVEL_ROW,
+                              .depth = of->depth,
+                              .of = {index, NONE, NONE},
+                              .ref = arg});
 }
 
 TermId term_of_operand(RowBuilder *b, int node, int operand)
 {
     TermId term = b->value[b->inst->bind_in[node][operand]];
     if (term == NONE)
-        BUG("%s reads %s before it is made", node_of(b, node)->name, b->body->copies.at[b->inst->bind_in[node][operand]].name);
+        BUG("%s reads %s before it is made", node_of(b, node)->name,
+            b->body->copies.at[b->inst->bind_in[node][operand]].name);
     return term;
 }
 
@@ -461,7 +491,8 @@ static const char *program_name(const RowBuilder *b)
         before = text;
     }
     if (p->rows && p->rows < p->axes)
-        str_putf(&name, "_%lldx%lld", (long long)rows_extent(p, 0, p->rows), (long long)rows_extent(p, p->rows, p->axes));
+        str_putf(&name, "_%lldx%lld", (long long)rows_extent(p, 0, p->rows),
+                 (long long)rows_extent(p, p->rows, p->axes));
     else
         str_putf(&name, "_%lld", (long long)rows_extent(p, 0, p->axes));
     return name.at;
@@ -476,7 +507,8 @@ static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
         for (int k = 0; k < node->ins; k++) {
             int copy = inst->bind_in[i][k];
             if (b->value[copy] == NONE && inst_lists(inst->in, inst->ins, copy))
-                b->value[copy] = term_load(b, add_arg(b, shape, last, copy, role_in(node->op, k), false));
+                b->value[copy] =
+                    term_load(b, add_arg(b, shape, last, copy, role_in(node->op, k), false));
         }
         TermId out[MAX_OUT];
         if (!rows_of_node(b, i, out))
@@ -512,7 +544,8 @@ RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *i
     int last[MAX_AXES];
     const char *name = body->graph->nodes.at[inst->node[0]].name;
     if (!shape_build(&b, &shape) || !merge_axes(&b, &shape, last)) {
-        diag_error(diag, NO_SPAN, "no row program for %s of %s: its axes are neither rows nor columns", name,
+        diag_error(diag, NO_SPAN,
+                   "no row program for %s of %s: its axes are neither rows nor columns", name,
                    body->graph->name);
         return NULL;
     }
@@ -521,7 +554,8 @@ RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *i
     b.totals = shape.totals;
     b.program->turn.axis = b.program->outer - 1;
     if (!build_terms(&b, &shape, last)) {
-        diag_error(diag, NO_SPAN, "no rule that prints an op of %s in %s as rows", name, body->graph->name);
+        diag_error(diag, NO_SPAN, "no rule that prints an op of %s in %s as rows", name,
+                   body->graph->name);
         return NULL;
     }
     b.program->name = program_name(&b);

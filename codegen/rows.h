@@ -1,9 +1,11 @@
-/* rows.h - a row program: what an instruction of row form does with one element, as a graph of scalar terms.
+/* rows.h - a row program: what an instruction of row form does with one element, as a graph of
+ * scalar terms.
  *
- * The axes of the instruction's widest operand are the space: row axes, then at most one axis of columns (neighbouring
- * axes that every operand steps through together are one). A term is worth one number per kernel, per row or per column.
- * A reduction over the columns makes a row number of a column number; whatever depends on it must wait for a whole pass
- * over the row, and `depth` counts these passes: in pass d all reductions whose operand has depth d are computed and all
+ * The axes of the instruction's widest operand are the space: row axes, then at most one axis of
+ * columns (neighbouring axes that every operand steps through together are one). A term is worth
+ * one number per kernel, per row or per column. A reduction over the columns makes a row number of
+ * a column number; whatever depends on it must wait for a whole pass over the row, and `depth`
+ * counts these passes: in pass d all reductions whose operand has depth d are computed and all
  * stores of depth d are done. TOTAL reduces over the rows; nothing but a store may use it.
  *
  * The program says nothing about a target: rows_print.c prints it as C and as CUDA. */
@@ -66,8 +68,8 @@ typedef struct RowBase {
 typedef struct RowTurn { /* of a rope: the columns [0, turned) are turned in pairs */
     int64_t turned;
     bool interleaved;
-    int axis;         /* of the space: positions */
-    int base;         /* base argument of the positions */
+    int axis;          /* of the space: positions */
+    int base;          /* base argument of the positions */
     double *frequency; /* turned / 2 of them, radians a position */
 } RowTurn;
 
@@ -75,22 +77,25 @@ typedef struct RowProgram {
     Arena *arena;
     const char *name; /* of the ops and the extents; the same for equal programs */
     int axes, rows;   /* axes [0, rows) are rows; there is a column axis when rows < axes */
-    int outer;        /* axes [0, outer) are spread over threads or blocks; outer < rows only under a turn */
+    int outer; /* axes [0, outer) are spread over threads or blocks; outer < rows only under a turn
+                */
     RowAxis axis[MAX_AXES];
-    bool padded;      /* columns at or beyond used - base are padding */
-    int64_t used;     /* of the column axis, global */
+    bool padded;  /* columns at or beyond used - base are padding */
+    int64_t used; /* of the column axis, global */
     int used_base;
     bool turns, totals, adds;
-    int depth;        /* of the deepest store */
+    int depth; /* of the deepest store */
     RowTurn turn;
     VEC(Term) terms;
     VEC(RowArg) args;
     VEC(RowBase) bases;
 } RowProgram;
 
-/* The program of an instruction, NULL after an error was appended: a form that the space cannot express. */
+/* The program of an instruction, NULL after an error was appended: a form that the space cannot
+ * express. */
 RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *inst);
-int64_t rows_extent(const RowProgram *program, int begin, int end); /* product of the extents of axes [begin, end) */
+int64_t rows_extent(const RowProgram *program, int begin,
+                    int end); /* product of the extents of axes [begin, end) */
 /* An einsum without a product of two matrices in it: some operand has every letter. */
 bool einsum_is_rows(const Body *body, const Node *node);
 

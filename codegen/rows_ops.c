@@ -63,7 +63,8 @@ static int64_t columns(Rule *r)
 
 static TermId positive(Rule *r, TermId x, TermId then)
 {
-    return term_new(r->b, TERM_CHOOSE, term_new(r->b, TERM_GT, x, num(r, 0), NONE), then, num(r, 0));
+    return term_new(r->b, TERM_CHOOSE, term_new(r->b, TERM_GT, x, num(r, 0), NONE), then,
+                    num(r, 0));
 }
 
 static const double gelu_a = 0.7978845608028654, gelu_b = 0.044715; /* sqrt(2 / pi) */
@@ -72,7 +73,8 @@ static const double half_root = 0.7071067811865476, normal_density = 0.398942280
 /* tanh's argument in the approximate GELU: a (x + b x^3). */
 static TermId gelu_tanh(Rule *r, TermId x)
 {
-    TermId inner = mul(r, mul(r, num(r, gelu_a), x), add(r, num(r, 1), mul(r, mul(r, num(r, gelu_b), x), x)));
+    TermId inner =
+        mul(r, mul(r, num(r, gelu_a), x), add(r, num(r, 1), mul(r, mul(r, num(r, gelu_b), x), x)));
     return named(r, "t", call(r, TERM_TANH, inner));
 }
 
@@ -85,7 +87,8 @@ static TermId activation(Rule *r, TermId x)
     case ACT_GELU_TANH:
         return mul(r, mul(r, half, x), add(r, one, gelu_tanh(r, x)));
     case ACT_GELU_ERF:
-        return mul(r, mul(r, half, x), add(r, one, call(r, TERM_ERF, mul(r, x, num(r, half_root)))));
+        return mul(r, mul(r, half, x),
+                   add(r, one, call(r, TERM_ERF, mul(r, x, num(r, half_root)))));
     case ACT_RELU:
         return positive(r, x, x);
     case ACT_RELU2:
@@ -106,7 +109,8 @@ static TermId activation_slope(Rule *r, TermId x)
     }
     case ACT_GELU_TANH: {
         TermId t = gelu_tanh(r, x);
-        TermId inner = mul(r, num(r, gelu_a), add(r, one, mul(r, mul(r, num(r, 3 * gelu_b), x), x)));
+        TermId inner =
+            mul(r, num(r, gelu_a), add(r, one, mul(r, mul(r, num(r, 3 * gelu_b), x), x)));
         TermId bend = mul(r, mul(r, x, sub(r, one, mul(r, t, t))), inner);
         return mul(r, half, add(r, add(r, one, t), bend));
     }
@@ -145,15 +149,16 @@ static TermId norm_rstd(Rule *r, TermId centred)
     return named(r, "rstd", divide(r, num(r, 1), root));
 }
 
-/* With n = c rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); the first mean is of layer norm only. Both
- * sums are taken of c, not of n, so that they need no second pass. */
+/* With n = c rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); the first mean is of
+ * layer norm only. Both sums are taken of c, not of n, so that they need no second pass. */
 static TermId norm_dx(Rule *r)
 {
     TermId c = norm_centre(r, in(r, 0)), rstd = norm_rstd(r, c);
     TermId e = named(r, "e", mul(r, in(r, 2), in(r, 1)));
     TermId along = mul(r, mul(r, mean_of(r, mul(r, e, c)), rstd), rstd);
     TermId bent = mul(r, c, named(r, "along", along));
-    TermId rest = r->attrs->norm.kind == NORM_RMS ? e : sub(r, e, named(r, "mean_e", mean_of(r, e)));
+    TermId rest =
+        r->attrs->norm.kind == NORM_RMS ? e : sub(r, e, named(r, "mean_e", mean_of(r, e)));
     return mul(r, rstd, sub(r, rest, bent));
 }
 
@@ -217,7 +222,8 @@ static TermId label_column(Rule *r, int copy)
 
 static TermId at_label(Rule *r, TermId label, TermId then)
 {
-    TermId here = term_new(r->b, TERM_EQ, term_new(r->b, TERM_INDEX, NONE, NONE, NONE), label, NONE);
+    TermId here =
+        term_new(r->b, TERM_EQ, term_new(r->b, TERM_INDEX, NONE, NONE, NONE), label, NONE);
     return term_new(r->b, TERM_CHOOSE, here, then, num(r, 0));
 }
 
@@ -256,11 +262,14 @@ static TermId einsum(Rule *r)
 
 static TermId one_output(Rule *r)
 {
-    int out = r->b->inst->bind_out[r->node][0], x = r->at->ins ? r->b->inst->bind_in[r->node][0] : NONE;
+    int out = r->b->inst->bind_out[r->node][0],
+        x = r->at->ins ? r->b->inst->bind_in[r->node][0] : NONE;
     switch (r->at->op) {
-    case OP_EINSUM: case OP_REDUCE:
+    case OP_EINSUM:
+    case OP_REDUCE:
         return einsum(r);
-    case OP_ADD: case OP_BIAS:
+    case OP_ADD:
+    case OP_BIAS:
         return add(r, in(r, 0), in(r, 1));
     case OP_MUL:
         return mul(r, in(r, 0), in(r, 1));
@@ -285,7 +294,8 @@ static TermId one_output(Rule *r)
     case OP_ROPE:
         return rope(r);
     case OP_IOTA:
-        return add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE), term_base(r->b, out, 0, "base_s"));
+        return add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
+                   term_base(r->b, out, 0, "base_s"));
     case OP_VMAX:
         return named(r, "max", call(r, TERM_MAX, unless_padding(r, x, in(r, 0), -HUGE_VAL)));
     case OP_SUMEXP: {

@@ -1,7 +1,6 @@
-/* target_cuda.c - CUDA: a block per row, threads stride over the columns. Text needs templates/cuda/prelude.cuh only. */
+/* target_cuda.c - CUDA: a block per row, threads stride over the columns. Text needs
+ * templates/cuda/prelude.cuh only. */
 #include "codegen/target.h"
-
-enum { CUDA_THREADS = 256 };
 
 static void cuda_rows_open(RowPrinter *p)
 {
@@ -29,9 +28,7 @@ static int total_terms(const RowProgram *program, TermId *ret_terms, const RowAr
 /* A thread per column walks down the rows. */
 static void cuda_column_totals(RowPrinter *p, const TermId *terms, const RowArg *const *args, int n)
 {
-    emit_line(p->emit, "const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;");
-    emit_line(p->emit, "if (i >= COLUMNS)");
-    emit_line(p->emit, "    return;");
+    cuda_flat_open(p);
     const char *sums[MAX_OPERANDS];
     for (int k = 0; k < n; k++) {
         sums[k] = names_take(&p->names, "total");
@@ -46,15 +43,21 @@ static void cuda_column_totals(RowPrinter *p, const TermId *terms, const RowArg 
         emit_line(p->emit, "%s += %s;", sums[k], print_expression(p, terms[k], 0));
     print_row_end(p, mark);
     emit_close(p->emit, "");
-    for (int k = 0; k < n; k++)
-        emit_line(p->emit, args[k]->add ? "%s[i] = (first ? 0.0f : %s[i]) + %s;" : "%s[i] = %s;", args[k]->name,
-                  args[k]->add ? args[k]->name : sums[k], sums[k]);
+    for (int k = 0; k < n; k++) {
+        if (args[k]->add)
+            emit_line(p->emit, "%s[i] = (first ? 0.0f : %s[i]) + %s;", args[k]->name, args[k]->name,
+                      sums[k]);
+        else
+            emit_line(p->emit, "%s[i] = %s;", args[k]->name, sums[k]);
+    }
+    emit_close(p->emit, "");
 }
 
-/* Row numbers are needed: each block takes rows and adds its sums at the end. The launcher clears what `first` overwrites. */
+/* Row numbers are needed: each block takes rows and adds its sums at the end. The launcher clears
+ * what `first` overwrites. */
 static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *const *args, int n)
 {
-    emit_line(p->emit, "enum { THREADS = %d, EACH = (COLUMNS + THREADS - 1) / THREADS };", CUDA_THREADS);
+    emit_line(p->emit, "enum { EACH = (COLUMNS + LP_THREADS - 1) / LP_THREADS };");
     const char *sums[MAX_OPERANDS];
     for (int k = 0; k < n; k++) {
         sums[k] = names_take(&p->names, "total");
@@ -65,7 +68,7 @@ static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *
     cuda_rows_open(p);
     size_t mark = print_row_begin(p);
     print_passes(p, true);
-    emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += THREADS)");
+    emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += LP_THREADS)");
     print_lanes(p, 1, (Lane){.column = "i", .valid = true}, (Lane){0});
     print_shared(p, terms, n);
     for (int k = 0; k < n; k++)
@@ -73,7 +76,7 @@ static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *
     emit_close_slim(p->emit);
     print_row_end(p, mark);
     emit_close(p->emit, "");
-    emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += THREADS)");
+    emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += LP_THREADS)");
     for (int k = 0; k < n; k++)
         emit_line(p->emit, "atomicAdd(&%s[i], %s[k]);", args[k]->name, sums[k]);
     emit_close_slim(p->emit);
@@ -98,11 +101,20 @@ const Target target_cuda = {
     .table = "__device__ const float",
     .element = {[DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "lp_bf16", [DT_I32] = "int"},
     .load = {[DT_F32] = "%s", [DT_F64] = "(float)%s", [DT_BF16] = "lp_float(%s)", [DT_I32] = "%s"},
-    .assign = {[DT_F32] = "%s = %s;", [DT_F64] = "%s = %s;", [DT_BF16] = "lp_put(&%s, %s);", [DT_I32] = "%s = (int)(%s);"},
-    .words = {{"exp", "__expf"}, {"log", "__logf"}, {"sqrt", "sqrtf"}, {"tanh", "tanhf"}, {"erf", "erff"},
-              {"sigmoid", "lp_sigmoid"}, {"inf", "LP_INF"}},
+    .assign = {[DT_F32] = "%s = %s;",
+               [DT_F64] = "%s = %s;",
+               [DT_BF16] = "lp_put(&%s, %s);",
+               [DT_I32] = "%s = (int)(%s);"},
+    .words = {{"exp", "__expf"},
+              {"log", "__logf"},
+              {"sqrt", "sqrtf"},
+              {"tanh", "tanhf"},
+              {"erf", "erff"},
+              {"sigmoid", "lp_sigmoid"},
+              {"inf", "LP_INF"}},
     .cosine = "cosf(position * frequency[i])",
     .sine = "sinf(position * frequency[i])",
+    .single_row_loop = true,
     .columns = "for (int i = %s + threadIdx.x; i < %s; i += blockDim.x)",
     .shared = "__shared__ float shared[32];",
     .sum = "%s = lp_block_sum(%s, shared);",

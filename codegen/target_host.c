@@ -1,7 +1,8 @@
 /* target_host.c - C with OpenMP: rows over threads, columns over vector lanes. */
 #include "codegen/target.h"
 
-/* TUNE: row numbers of one block stay on the stack and in the first-level cache; a tile of columns fills four vectors. */
+/* TUNE: row numbers of one block stay on the stack and in the first-level cache; a tile of columns
+ * fills four vectors. */
 enum { TOTAL_BLOCK = 1024, TOTAL_TILE = 64, MAX_NEEDS = 8 };
 
 static void host_rows_open(RowPrinter *p)
@@ -50,7 +51,8 @@ static void host_total_tile(RowPrinter *p, bool blocks, bool ragged)
     if (ragged)
         emit_line(p->emit, "const int width = COLUMNS - tile < TILE ? COLUMNS - tile : TILE;");
     const char *width = ragged ? "width" : "TILE";
-    emit_open(p->emit, "for (int row = %s; row < %s; row++)", blocks ? "begin" : "0", blocks ? "end" : "ROWS");
+    emit_open(p->emit, "for (int row = %s; row < %s; row++)", blocks ? "begin" : "0",
+              blocks ? "end" : "ROWS");
     p->shift = "tile";
     size_t mark = print_row_begin(p);
     print_row_terms(p, 0);
@@ -66,10 +68,12 @@ static void host_total_tile(RowPrinter *p, bool blocks, bool ragged)
     p->shift = NULL;
     emit_open(p->emit, "for (int i = 0; i < %s; i++)", width);
     for (int k = 0; k < n; k++) {
-        const char *fresh = args[k]->add ? blocks ? "first && begin == 0" : "first" : blocks ? "begin == 0" : NULL;
+        const char *fresh = args[k]->add ? blocks ? "first && begin == 0" : "first"
+                            : blocks     ? "begin == 0"
+                                         : NULL;
         if (fresh)
-            emit_line(p->emit, "%s[tile + i] = (%s ? 0.0f : %s[tile + i]) + %s[i];", args[k]->name, fresh, args[k]->name,
-                      sums[k]);
+            emit_line(p->emit, "%s[tile + i] = (%s ? 0.0f : %s[tile + i]) + %s[i];", args[k]->name,
+                      fresh, args[k]->name, sums[k]);
         else
             emit_line(p->emit, "%s[tile + i] = %s[i];", args[k]->name, sums[k]);
     }
@@ -84,7 +88,8 @@ static void host_totals(RowPrinter *p)
     int n = print_row_needs(p, needs, MAX_NEEDS);
     const char *array[MAX_NEEDS];
     bool ragged = rows_extent(program, program->rows, program->axes) % TOTAL_TILE != 0;
-    emit_line(p->emit, n ? "enum { TILE = %d, BLOCK = %d };" : "enum { TILE = %d };", TOTAL_TILE, TOTAL_BLOCK);
+    emit_line(p->emit, n ? "enum { TILE = %d, BLOCK = %d };" : "enum { TILE = %d };", TOTAL_TILE,
+              TOTAL_BLOCK);
     for (int i = 0; i < n; i++) {
         const char *name = program->terms.at[needs[i]].name;
         array[i] = names_take(&p->names, arena_printf(p->arena, "%s_of", name ? name : "number"));
@@ -113,12 +118,21 @@ const Target target_host = {
     .restrict_ = "restrict",
     .flag = "bool",
     .table = "static const double",
-    .element = {[DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t", [DT_I32] = "int32_t"},
-    .load = {[DT_F32] = "%s", [DT_F64] = "(float)%s", [DT_BF16] = "lp_from_bf16(%s)", [DT_I32] = "%s"},
-    .assign = {[DT_F32] = "%s = %s;", [DT_F64] = "%s = %s;", [DT_BF16] = "%s = lp_to_bf16(%s);",
+    .element =
+        {[DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t", [DT_I32] = "int32_t"},
+    .load =
+        {[DT_F32] = "%s", [DT_F64] = "(float)%s", [DT_BF16] = "lp_from_bf16(%s)", [DT_I32] = "%s"},
+    .assign = {[DT_F32] = "%s = %s;",
+               [DT_F64] = "%s = %s;",
+               [DT_BF16] = "%s = lp_to_bf16(%s);",
                [DT_I32] = "%s = (int32_t)(%s);"},
-    .words = {{"exp", "lp_expf"}, {"log", "lp_logf"}, {"sqrt", "sqrtf"}, {"tanh", "lp_tanhf"}, {"erf", "lp_erff"},
-              {"sigmoid", "lp_sigmoidf"}, {"inf", "INFINITY"}},
+    .words = {{"exp", "lp_expf"},
+              {"log", "lp_logf"},
+              {"sqrt", "sqrtf"},
+              {"tanh", "lp_tanhf"},
+              {"erf", "lp_erff"},
+              {"sigmoid", "lp_sigmoidf"},
+              {"inf", "INFINITY"}},
     .cosine = "cosine[i]",
     .sine = "sine[i]",
     .turn_tables = true,

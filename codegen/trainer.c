@@ -1,4 +1,5 @@
-/* trainer.c - a Program as trainer.c, kernels.h and kernels.cu: what the parts print, put together. */
+/* trainer.c - a Program as trainer.c, kernels.h and kernels.cu: what the parts print, put together.
+ */
 #include "codegen/trainer.h"
 
 #include <ctype.h>
@@ -7,160 +8,31 @@
 #include "codegen/target.h"
 #include "templates/templates.h"
 
-/* ---- names --------------------------------------------------------------------------------------- */
-
-const char *trainer_upper(Trainer *t, const char *text)
-{
-    char *copy = arena_strdup(t->arena, text);
-    for (char *c = copy; *c; c++)
-        *c = (char)toupper((unsigned char)*c);
-    return copy;
-}
-
-const char *trainer_camel(Trainer *t, const char *text)
-{
-    Str out = str_new(t->arena);
-    bool up = true;
-    for (const char *c = text; *c; c++) {
-        if (*c != '_')
-            str_putc(&out, up ? (char)toupper((unsigned char)*c) : *c);
-        up = *c == '_';
-    }
-    return out.at;
-}
-
-const char *trainer_comment(Trainer *t, const char *text)
-{
-    return emit_clean(t->arena, text, CLEAN_SENTENCE);
-}
-
-const char *trainer_param(Trainer *t, int class, int param)
-{
-    const Graph *graph = t->net->classes.at[class];
-    const char *name = graph->values.at[graph->params.at[param].value].name;
-    int twins = 0;
-    for (int p = 0; p < param; p++) {
-        const char *other = graph->values.at[graph->params.at[p].value].name;
-        twins += str_eq(emit_ident(t->arena, other), emit_ident(t->arena, name));
-    }
-    const char *text = arena_printf(t->arena, "%s_%s", t->class_name[class], emit_ident(t->arena, name));
-    return trainer_upper(t, twins ? arena_printf(t->arena, "%s_%d", text, twins + 1) : text);
-}
-
-const char *dtype_constant(DType dtype)
-{
-    static const char *const text[DT_COUNT] = {[DT_F32] = "LP_F32", [DT_F64] = "LP_F64", [DT_BF16] = "LP_BF16",
-                                               [DT_I32] = "LP_I32"};
-    return text[dtype];
-}
-
-const char *shape_comment(Trainer *t, const Body *body, int id)
-{
-    const Copy *copy = &body->copies.at[id];
-    const Value *value = &body->graph->values.at[copy->value];
-    Str dims = str_new(t->arena);
-    if (value->axes == 0)
-        return "scalar";
-    for (int a = 0; a < value->axes; a++)
-        str_putf(&dims, "%s%s", a ? " " : "", emit_clean(t->arena, t->net->dims.at[value->dim[a]].name, CLEAN_IDENT));
-    for (int a = 0; a < value->axes; a++)
-        str_putf(&dims, "%s%lld", a ? " x " : ": ", (long long)copy->local[a]);
-    return dims.at;
-}
-
-AtomList atoms_as_list(AtomSet atoms)
-{
-    AtomList list = {0};
-    for (int a = MAX_ATOMS - 1; a >= 0; a--) {
-        if (atoms >> a & 1)
-            list.at[list.n++] = (int8_t)a;
-    }
-    return list;
-}
-
-const char *trainer_list(Trainer *t, const AtomList *list, bool comm)
-{
-    for (int i = 0; i < t->lists.n; i++) {
-        ListName *known = &t->lists.at[i];
-        if (known->list.n == list->n && memcmp(known->list.at, list->at, (size_t)list->n) == 0) {
-            known->comm = known->comm || comm;
-            return known->name;
-        }
-    }
-    Str name = str_new(t->arena);
-    const char *before = "";
-    for (int i = 0; i < list->n; i++) {
-        const char *role = role_text[t->plan->mesh.atom[list->at[i]].role];
-        if (!str_eq(role, before))
-            str_putf(&name, "_%s", role);
-        before = role;
-    }
-    const char *wanted = trainer_upper(t, arena_printf(t->arena, "over%s", list->n ? name.at : "_none"));
-    wanted = names_take(&t->globals, wanted);
-    vec_push(t->arena, &t->lists) = (ListName){*list, wanted, comm};
-    return wanted;
-}
-
-const char *trainer_origin(Trainer *t, const AtomList *list, int64_t local)
-{
-    if (list->n == 0)
-        return "0";
-    return arena_printf(t->arena, "s->index[%s] * %lldL", trainer_list(t, list, false), (long long)local);
-}
-
-const char *trainer_kernel(Trainer *t, const RowProgram *program)
-{
-    const char *text = rows_print(t->arena, program, &target_host, program->name);
-    for (int i = 0; i < t->kernels.n; i++) {
-        if (str_eq(t->kernels.at[i].text, text))
-            return t->kernels.at[i].unique;
-    }
-    const char *unique = names_take(&t->globals, program->name);
-    vec_push(t->arena, &t->kernels) = (KernelText){program->name, text, unique, program};
-    return unique;
-}
-
-bool inst_communicates(const Inst *inst)
-{
-    return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
-}
-
-const char *trainer_event(Trainer *t, int class, int backward, int inst)
-{
-    for (int i = 0; i < t->events.n; i++) {
-        const EventName *known = &t->events.at[i];
-        if (known->class == class && known->backward == backward && known->inst == inst)
-            return known->name;
-    }
-    const Body *body = t->program->body[class];
-    const Inst *at = &(backward ? &body->backward : &body->forward)->at[inst];
-    const char *name = arena_printf(t->arena, "%s_%s", t->class_name[class], body->copies.at[at->out[0]].name);
-    name = names_take(&t->globals, emit_ident(t->arena, name));
-    vec_push(t->arena, &t->events) = (EventName){class, backward, inst, name};
-    return name;
-}
-
-/* ---- the file ------------------------------------------------------------------------------------ */
-
 static void print_title(Trainer *t, Emit *out, const char *plan_hash)
 {
     const Plan *plan = t->plan;
     Str roles = str_new(t->arena);
     for (int a = 0; a < plan->mesh.n; a++)
-        str_putf(&roles, "%s%s %d", a ? ", " : "", role_text[plan->mesh.atom[a].role], plan->mesh.atom[a].extent);
-    emit_comment(out, "trainer.c - %s on %d ranks: %d stages of %d (%s), %d micro-batches of %lld sequences. Printed by lplan "
-                      "from plan %s, templates %s; changes belong in the plan.",
-                 emit_clean(t->arena, t->net->name, CLEAN_NAME), plan->ranks, plan->stages, plan->ranks / plan->stages,
-                 plan->mesh.n ? roles.at : "one rank", plan->micro_batches,
-                 (long long)t->net->dims.at[t->net->batch].extent, plan_hash, template_set_hash());
-    emit_text(out, "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stdlib.h>\n#include <string.h>\n\n"
-                   "#ifdef _OPENMP\n#include <omp.h>\n#endif\n\n"
-                   "#include \"runtime/lp.h\"\n\n"
-                   "/* In this order: later texts use earlier ones. */\n"
-                   "#include \"templates/host/math.h\"\n#include \"templates/host/tile.h\"\n#include \"templates/host/gemm.h\"\n"
-                   "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
-                   "#include \"templates/host/flat.h\"\n\n"
-                   "#include \"kernels.h\"\n\n");
+        str_putf(&roles, "%s%s %d", a ? ", " : "", role_text[plan->mesh.atom[a].role],
+                 plan->mesh.atom[a].extent);
+    emit_comment(out,
+                 "trainer.c - %s on %d ranks: %d stages of %d (%s), %d micro-batches of %lld "
+                 "sequences. Printed by lplan "
+                 "from plan %s, templates %s; changes belong in the plan.",
+                 emit_clean(t->arena, t->net->name, CLEAN_NAME), plan->ranks, plan->stages,
+                 plan->ranks / plan->stages, plan->mesh.n ? roles.at : "one rank",
+                 plan->micro_batches, (long long)t->net->dims.at[t->net->batch].extent, plan_hash,
+                 template_set_hash());
+    emit_text(out,
+              "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
+              "<stdlib.h>\n#include <string.h>\n\n"
+              "#include \"runtime/lp.h\"\n\n"
+              "/* In this order: later texts use earlier ones. */\n"
+              "#include \"templates/host/math.h\"\n#include \"templates/host/tile.h\"\n#include "
+              "\"templates/host/gemm.h\"\n"
+              "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
+              "#include \"templates/host/flat.h\"\n#include \"templates/host/stage.h\"\n\n"
+              "#include \"kernels.h\"\n\n");
 }
 
 /* Enough for the rings of every stage. */
@@ -206,7 +78,9 @@ static void print_state(Trainer *t, Emit *out)
     emit_line(out, "enum { %sLISTS };", lists.at);
     emit_line(out, "enum { RANKS_PER_STAGE = %d };", t->plan->ranks / t->plan->stages);
     int64_t scalars = t->program->stage[0].scalars;
-    emit_line(out, "enum { LOSS_AT = %lld, PAIR_AT = %lld }; /* loss of this rank; {loss, norm^2} of the world */",
+    emit_line(out,
+              "enum { LOSS_AT = %lld, PAIR_AT = %lld }; /* loss of this rank; {loss, norm^2} of "
+              "the world */",
               (long long)(scalars + 64 * SCALAR_LOSS), (long long)(scalars + 64 * SCALAR_PAIR));
     emit_line(out, "enum { IDS, LABELS, WEIGHT };");
     emit_blank(out);
@@ -217,7 +91,9 @@ static void print_state(Trainer *t, Emit *out)
     emit_line(out, "int threads;");
     emit_line(out, "int index[LISTS], comm[LISTS];");
     if (any_tied(t))
-        emit_line(out, "int tied; /* this rank and its peer in the other home stage of tied parameters */");
+        emit_line(
+            out,
+            "int tied; /* this rank and its peer in the other home stage of tied parameters */");
     emit_line(out, "void *scratch;       /* of attention */");
     emit_line(out, "unsigned char *pack; /* blocks of collectives that are not contiguous */");
     emit_line(out, "double loss, norm, coef, lr, step;");
@@ -231,73 +107,26 @@ static void print_state(Trainer *t, Emit *out)
         const EventName *event = &t->events.at[i];
         const Body *body = t->program->body[event->class];
         const Inst *inst = &(event->backward ? &body->backward : &body->forward)->at[event->inst];
-        emit_line(out, "LpEvent %s; /* %s: %s */", event->name, move_text[inst->move.kind],
-                  trainer_comment(t, inst->why ? inst->why : ""));
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent %s;", event->name),
+                          trainer_comment(t, inst->why ? inst->why : ""));
     }
     emit_close(out, " State;");
     emit_blank(out);
 }
 
-static void print_places(Emit *out, int stages)
+static void print_helpers(Trainer *t, Emit *out)
 {
-    emit_text(out, "/* What an offset counts from: the arena, the scratch area, or the slot of a micro-batch in a ring. */\n"
-                   "typedef enum Base {\n"
-                   "    AT_ARENA, AT_SCRATCH, AT_DATA, AT_SAVED, AT_IN, AT_OUT, AT_GRAD_IN, AT_GRAD_OUT, AT_COUNT\n"
-                   "} Base;\n\n"
-                   "typedef struct Slots {\n    unsigned char *base[AT_COUNT];\n} Slots;\n\n"
-                   "typedef struct Where {\n    Base base;\n    int64_t offset;\n} Where;\n\n"
-                   "static inline void *arena_at(const State *s, int64_t offset)\n{\n    return s->arena + offset;\n}\n\n"
-                   "static inline void *place_after(const Slots *at, Where where, int64_t offset)\n{\n"
-                   "    return at->base[where.base] + where.offset + offset;\n}\n\n"
-                   "static inline void *place(const Slots *at, Where where)\n{\n    return place_after(at, where, 0);\n}\n\n"
-                   "static inline void *scratch_at(const Slots *at, int64_t offset)\n{\n"
-                   "    return at->base[AT_SCRATCH] + offset;\n}\n\n");
-    if (stages > 1)
-        emit_text(out, "static int peer_of(const State *s, int stage)\n{\n"
-                   "    return stage * RANKS_PER_STAGE + s->rank->stage_rank;\n}\n\n");
-}
-
-static void print_optimizer(Emit *out)
-{
-    emit_text(out, "typedef struct DecayRun {\n    int64_t begin, end;\n    bool decay;\n} DecayRun;\n\n"
-                   "typedef struct Group {\n    int64_t weight, gradient, moment1, moment2; /* addresses */\n"
-                   "    int share; /* list that cuts the optimizer's share */\n"
-                   "    int owner; /* list at whose coordinate 0 an element counts for the norm */\n"
-                   "    bool home; /* the first home stage of tied parameters */\n"
-                   "    const DecayRun *runs;\n    int run_count;\n} Group;\n\n"
-                   "typedef struct Bucket {\n    int group, close_link;\n"
-                   "    int64_t begin, elements, share_begin, share_elements;\n} Bucket;\n\n"
-                   "typedef struct Part {\n    int tensor;\n    int64_t weight, gradient;\n    int ndims;\n"
-                   "    int64_t dims[LP_MAX_DIMS], extent[LP_MAX_DIMS];\n    int list[LP_MAX_DIMS], owner;\n"
-                   "    bool home;\n} Part;\n\n"
-                   "/* First element of this rank's share of a bucket, in its group. */\n"
-                   "static int64_t bucket_share(const State *s, const Group *groups, const Bucket *bucket)\n{\n"
-                   "    return bucket->begin + bucket->share_elements * s->index[groups[bucket->group].share];\n}\n\n"
-                   "/* AdamW on elements [begin, begin + share) of a group, run by run of one decay flag. */\n"
-                   "static void update_share(State *s, const Group *group, const Bucket *bucket, int64_t begin)\n{\n"
-                   "    const LpOptions *o = s->rank->options;\n"
-                   "    const int64_t end = begin + bucket->share_elements, state = bucket->share_begin - begin;\n"
-                   "    float *w = arena_at(s, group->weight), *g = arena_at(s, group->gradient);\n"
-                   "    float *m = (float *)arena_at(s, group->moment1) + state;\n"
-                   "    float *v = (float *)arena_at(s, group->moment2) + state;\n"
-                   "    for (int i = 0; i < group->run_count; i++) {\n"
-                   "        const DecayRun *run = &group->runs[i];\n"
-                   "        const int64_t from = run->begin > begin ? run->begin : begin;\n"
-                   "        const int64_t to = run->end < end ? run->end : end;\n"
-                   "        const double decay = run->decay ? o->weight_decay : 0.0;\n"
-                   "        if (from < to)\n"
-                   "            lp_adamw(to - from, lp_adam(o->beta1, o->beta2, o->eps, decay, s->lr, s->step, s->coef),\n"
-                   "                     w + from, m + from, v + from, g + from);\n"
-                   "    }\n}\n\n"
-                   "static LpPart part_of(State *s, const Part *part, bool gradient)\n{\n"
-                   "    LpPart made = {.tensor = part->tensor, .shard = {.ndims = part->ndims}, .dtype = LP_F32};\n"
-                   "    made.data = arena_at(s, gradient ? part->gradient : part->weight);\n"
-                   "    made.owner = part->home && s->index[part->owner] == 0;\n"
-                   "    for (int a = 0; a < part->ndims; a++) {\n"
-                   "        made.shard.dims[a] = part->dims[a];\n"
-                   "        made.shard.extent[a] = part->extent[a];\n"
-                   "        made.shard.begin[a] = s->index[part->list[a]] * part->extent[a];\n"
-                   "    }\n    return made;\n}\n\n");
+    emit_open_function(out, "static inline void *arena_at(const State *s, int64_t offset)");
+    emit_line(out, "return s->arena + offset;");
+    emit_close(out, "");
+    emit_blank(out);
+    if (t->plan->stages == 1)
+        return;
+    emit_comment(out, "The rank of another stage with this rank's coordinates.");
+    emit_open_function(out, "static int peer_of(const State *s, int stage)");
+    emit_line(out, "return stage * RANKS_PER_STAGE + s->rank->stage_rank;");
+    emit_close(out, "");
+    emit_blank(out);
 }
 
 /* Index along a list in terms of the rank inside the stage: mixed radix, major first. */
@@ -361,7 +190,9 @@ static void print_tied_pairs(Trainer *t, Emit *out)
             if (other == NONE || other < s)
                 continue;
             emit_open(out, "for (int i = 0; i < RANKS_PER_STAGE; i++)");
-            emit_line(out, "const int pair[2] = {%d * RANKS_PER_STAGE + i, %d * RANKS_PER_STAGE + i};", s, other);
+            emit_line(out,
+                      "const int pair[2] = {%d * RANKS_PER_STAGE + i, %d * RANKS_PER_STAGE + i};",
+                      s, other);
             emit_line(out, "const int comm = lp_comm(pair, 2);");
             emit_line(out, "if (rank->index == pair[0] || rank->index == pair[1])");
             emit_line(out, "    s->tied = comm;");
@@ -373,15 +204,17 @@ static void print_tied_pairs(Trainer *t, Emit *out)
 
 static void print_begin(Trainer *t, Emit *out)
 {
-    emit_comment(out, "Coordinates, groups (every rank names every group, in one order), and memory outside the arena.");
+    emit_comment(out, "Coordinates, groups (every rank names every group, in one order), and "
+                      "memory outside the arena.");
     emit_open_function(out, "static void state_begin(State *s, const LpRank *rank)");
     emit_line(out, "const int c = rank->stage_rank;");
     emit_line(out, "s->rank = rank;");
     emit_line(out, "s->arena = rank->arena;");
-    emit_line(out, "s->threads = thread_limit();");
+    emit_line(out, "s->threads = lp_thread_limit();");
     emit_line(out, "(void)c;");
     for (int i = 0; i < t->lists.n; i++)
-        emit_line(out, "s->index[%s] = %s;", t->lists.at[i].name, index_formula(t, &t->lists.at[i].list));
+        emit_line(out, "s->index[%s] = %s;", t->lists.at[i].name,
+                  index_formula(t, &t->lists.at[i].list));
     for (int i = 0; i < t->lists.n; i++) {
         if (t->lists.at[i].comm)
             print_group_table(t, out, &t->lists.at[i]);
@@ -389,13 +222,17 @@ static void print_begin(Trainer *t, Emit *out)
     print_tied_pairs(t, out);
     emit_line(out, "size_t bytes = 64;");
     for (int i = 0; i < t->widths.n; i++) {
-        emit_line(out, "bytes = larger(bytes, LP_ATTENTION_FORWARD_BYTES(%lld, s->threads));", (long long)t->widths.at[i]);
-        emit_line(out, "bytes = larger(bytes, LP_ATTENTION_BACKWARD_BYTES(%lld, s->threads));", (long long)t->widths.at[i]);
+        emit_line(out, "bytes = lp_larger(bytes, LP_ATTENTION_FORWARD_BYTES(%lld, s->threads));",
+                  (long long)t->widths.at[i]);
+        emit_line(out, "bytes = lp_larger(bytes, LP_ATTENTION_BACKWARD_BYTES(%lld, s->threads));",
+                  (long long)t->widths.at[i]);
     }
     emit_line(out, "s->scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);");
-    emit_line(out, "s->pack = aligned_alloc(64, %lld);", (long long)(t->pack_bytes ? t->pack_bytes : 64));
+    emit_line(out, "s->pack = aligned_alloc(64, %lld);",
+              (long long)(t->pack_bytes ? t->pack_bytes : 64));
     emit_line(out, "if (!s->scratch || !s->pack)");
-    emit_line(out, "    lp_fail(3, \"no memory for %%zu bytes of scratch\", bytes + %lld);", (long long)t->pack_bytes);
+    emit_line(out, "    lp_fail(3, \"no memory for %%zu bytes of scratch\", bytes + %lld);",
+              (long long)t->pack_bytes);
     emit_close(out, "");
     emit_blank(out);
 }
@@ -494,7 +331,8 @@ static void print_job(Trainer *t, Emit *out, const char *plan_hash)
     emit_line(out, ".ranks_per_stage = RANKS_PER_STAGE,");
     emit_line(out, ".params_total = %lld,", (long long)net_param_count(t->net));
     emit_line(out, ".flops_per_step = %lld,", (long long)flops_per_step(t));
-    emit_line(out, ".peak_flops = %lld,", plan->cluster ? (long long)plan->cluster->device.flops_f32 : 0LL);
+    emit_line(out, ".peak_flops = %lld,",
+              plan->cluster ? (long long)plan->cluster->device.flops_f32 : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
     emit_line(out, ".tensors = tensors,");
@@ -503,9 +341,15 @@ static void print_job(Trainer *t, Emit *out, const char *plan_hash)
     emit_line(out, ".vocab = %lld,", (long long)vocabulary(t));
     emit_line(out, ".micro_batches = %d,", plan->micro_batches);
     emit_line(out, ".rows = %lld,", (long long)t->net->dims.at[t->net->batch].extent);
-    emit_line(out, ".defaults = {.lr = 3e-4, .weight_decay = %.9g, .beta1 = %.9g, .beta2 = %.9g, .eps = %.9g, .clip = %.9g,",
+    emit_line(out, ".defaults = {");
+    out->depth++;
+    emit_line(out,
+              ".lr = 3e-4, .weight_decay = %.9g, .beta1 = %.9g, .beta2 = %.9g, .eps = %.9g, .clip "
+              "= %.9g,",
               job->decay, job->beta1, job->beta2, job->eps, job->clip > 0 ? job->clip : 0.0);
-    emit_line(out, "             .steps = 10, .schedule = LP_CONSTANT, .data = \"random\"},");
+    emit_line(out, ".steps = 10, .schedule = LP_CONSTANT, .data = \"random\",");
+    out->depth--;
+    emit_line(out, "},");
     emit_line(out, ".run = run_rank,");
     out->depth--;
     emit_line(out, "};");
@@ -529,7 +373,8 @@ static const char *print_kernels(Trainer *t, const Target *target)
 static bool is_printable(Diag *diag, const Program *program)
 {
     const Recipe *recipe = program->recipe;
-    if (recipe->weight == DT_F32 && recipe->activation == DT_F32 && recipe->gradient == DT_F32 && !recipe->has_master)
+    if (recipe->weight == DT_F32 && recipe->activation == DT_F32 && recipe->gradient == DT_F32 &&
+        !recipe->has_master)
         return true;
     diag_error(diag, NO_SPAN, "the host target trains in fp32, the plan says %s", recipe->name);
     diag_help(diag, "plan with --recipe fp32; other recipes are priced and proven, not built");
@@ -539,8 +384,9 @@ static bool is_printable(Diag *diag, const Program *program)
 /* Names of our own that model names must not take. */
 static void reserve_names(Trainer *t)
 {
-    static const char *const taken[] = {"State", "Slots", "Where", "Base", "Group", "Bucket", "Part", "place", "job", "tensors",
-                                        "memcpy", "memset", "larger", "pair", "exp", "log", "index", "link"};
+    static const char *const taken[] = {"State",  "Part",   "place",  "job",  "tensors",
+                                        "memcpy", "memset", "larger", "pair", "exp",
+                                        "log",    "index",  "link"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         names_take(&t->globals, taken[i]);
     t->class_name = ARENA_ARRAY(t->arena, const char *, t->net->classes.n);
@@ -557,8 +403,13 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, con
 {
     if (!is_printable(diag, program))
         return NULL;
-    Trainer t = {.arena = arena, .diag = diag, .program = program, .plan = program->plan, .net = program->net,
-                 .waits = waits_collect(arena, program), .globals = names_new(arena)};
+    Trainer t = {.arena = arena,
+                 .diag = diag,
+                 .program = program,
+                 .plan = program->plan,
+                 .net = program->net,
+                 .waits = waits_collect(arena, program),
+                 .globals = names_new(arena)};
     reserve_names(&t);
     int errors = diag_errors(diag);
     Emit bodies = emit_new(arena), stages = emit_new(arena), out = emit_new(arena);
@@ -577,25 +428,30 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, con
         return NULL;
     print_title(&t, &out, plan_hash);
     print_state(&t, &out);
-    print_places(&out, program->stages);
+    print_helpers(&t, &out);
     trainer_print_link_types(&t, &out);
     emit_text(&out, bodies.text.at);
-    print_optimizer(&out);
     emit_text(&out, params.text.at);
     emit_text(&out, stages.text.at);
-    emit_text(&out, "static size_t larger(size_t a, size_t b)\n{\n    return a > b ? a : b;\n}\n\n"
-                    "static int thread_limit(void)\n{\n#ifdef _OPENMP\n    return omp_get_max_threads();\n#else\n"
-                    "    return 1;\n#endif\n}\n\n");
     print_begin(&t, &out);
     print_run(&t, &out);
     print_job(&t, &out, plan_hash);
     TrainerText *text = ARENA_NEW(arena, TrainerText);
     text->trainer = out.text.at;
-    text->kernels = arena_printf(arena, "/* kernels.h - the row programs of this plan, one function for each that differs. */\n\n%s",
+    text->kernels = arena_printf(arena,
+                                 "/* kernels.h - the row programs of this plan, one function for "
+                                 "each that differs. */\n\n%s",
                                  print_kernels(&t, &target_host));
-    text->cuda = arena_printf(arena, "/* kernels.cu - the same row programs for CUDA; a block takes rows, its threads columns. */\n"
-                                     "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + __expf(-x));\n}\n\n%s",
-                              print_kernels(&t, &target_cuda));
+    text->cuda = arena_printf(
+        arena,
+        "/* kernels.cu - the same row programs for CUDA, after templates/cuda/prelude.cuh. Any "
+        "grid will\n"
+        " * do: blocks take rows, their LP_THREADS threads columns. A kernel that adds with "
+        "atomics leaves\n"
+        " * `first` to the launcher, which clears its output. */\n"
+        "#ifndef LP_THREADS\n#define LP_THREADS 256\n#endif\n\n"
+        "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + __expf(-x));\n}\n\n%s",
+        print_kernels(&t, &target_cuda));
     text->kernel_count = t.kernels.n;
     return text;
 }

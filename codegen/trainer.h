@@ -8,7 +8,8 @@
 #include "codegen/waits.h"
 #include "ir/lower/program.h"
 
-/* An ordered list of atoms that emitted code indexes by or communicates over: enum LIST_TP, s->index[], s->comm[]. */
+/* An ordered list of atoms that emitted code indexes by or communicates over: enum LIST_TP,
+ * s->index[], s->comm[]. */
 typedef struct ListName {
     AtomList list;
     const char *name; /* "TP" */
@@ -39,8 +40,8 @@ typedef struct Trainer {
     VEC(ListName) lists;
     VEC(KernelText) kernels;
     VEC(EventName) events;
-    VEC(int64_t) widths;     /* head widths of attention: its scratch */
-    int64_t pack_bytes;      /* outside the arena: blocks of collectives that are not contiguous */
+    VEC(int64_t) widths; /* head widths of attention: its scratch */
+    int64_t pack_bytes;  /* outside the arena: blocks of collectives that are not contiguous */
     bool attends;
 } Trainer;
 
@@ -58,23 +59,24 @@ bool inst_communicates(const Inst *inst);
 const char *trainer_comment(Trainer *t, const char *text);
 /* CLASS_PARAM constant and the class's link type. */
 const char *trainer_param(Trainer *t, int class, int param);
-const char *trainer_upper(Trainer *t, const char *text); /* ln_1 -> LN_1 */
-const char *trainer_camel(Trainer *t, const char *text); /* ln_1 -> Ln1 */
-const char *dtype_constant(DType dtype); /* "LP_F32" */
+const char *trainer_upper(Trainer *t, const char *text);           /* ln_1 -> LN_1 */
+const char *trainer_camel(Trainer *t, const char *text);           /* ln_1 -> Ln1 */
+const char *dtype_constant(DType dtype);                           /* "LP_F32" */
 const char *shape_comment(Trainer *t, const Body *body, int copy); /* "b s h = 4 x 64 x 768" */
 
-/* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists and events that are needed. */
+/* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists
+ * and events that are needed. */
 void trainer_print_body(Trainer *t, Emit *out, int class, bool backward);
 void trainer_print_link_types(Trainer *t, Emit *out);
 void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
-void trainer_print_stage(Trainer *t, Emit *out, int stage);    /* slots, forward, backward, messages */
-void trainer_print_update(Trainer *t, Emit *out, int stage);   /* buckets, norm, optimizer */
-void trainer_print_params(Trainer *t, Emit *out);              /* tensors of the model, blocks of each stage */
+void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */
+void trainer_print_update(Trainer *t, Emit *out, int stage); /* buckets, norm, optimizer */
+void trainer_print_params(Trainer *t, Emit *out); /* tensors of the model, blocks of each stage */
 void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
 /* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);
-/* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by the caller; others are
- * printed here. */
+/* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by
+ * the caller; others are printed here. */
 bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind);
 /* Does any bucket of the stage communicate before, or after, its update? */
 bool path_communicates(const Path *path);

@@ -1,27 +1,16 @@
 /* trainer_body.c - one class forward or backward as a C function: its instructions in order. */
+#include "codegen/trainer_body.h"
+
 #include <string.h>
 
 #include "codegen/gemm.h"
-#include "codegen/trainer.h"
 
-typedef struct BodyPrinter {
-    Trainer *t;
-    Emit *emit; /* statements */
-    const Body *body;
-    int class;
-    bool backward;
-    const char **var; /* per copy: its pointer, NULL until it is used */
-    bool *written;
-    Names names;
-    bool uses_first;
-} BodyPrinter;
-
-static const Value *value_of(const BodyPrinter *p, int copy)
+const Value *body_value(const BodyPrinter *p, int copy)
 {
     return &p->body->graph->values.at[p->body->copies.at[copy].value];
 }
 
-static const Copy *copy_at(const BodyPrinter *p, int copy)
+const Copy *body_copy(const BodyPrinter *p, int copy)
 {
     return &p->body->copies.at[copy];
 }
@@ -29,22 +18,23 @@ static const Copy *copy_at(const BodyPrinter *p, int copy)
 static const char *var_of(BodyPrinter *p, int copy, bool write)
 {
     if (!p->var[copy])
-        p->var[copy] = names_take(&p->names, emit_ident(p->t->arena, copy_at(p, copy)->name));
+        p->var[copy] = names_take(&p->names, emit_ident(p->t->arena, body_copy(p, copy)->name));
     p->written[copy] = p->written[copy] || write;
     return p->var[copy];
 }
 
-static const char *reads(BodyPrinter *p, int copy)
+const char *body_reads(BodyPrinter *p, int copy)
 {
     return var_of(p, copy, false);
 }
 
-static const char *writes(BodyPrinter *p, int copy)
+const char *body_writes(BodyPrinter *p, int copy)
 {
     return var_of(p, copy, true);
 }
 
-/* Is this accumulator written by a link above in the same stage before this one? All links of the class must agree. */
+/* Is this accumulator written by a link above in the same stage before this one? All links of the
+ * class must agree. */
 static bool adds_always(const BodyPrinter *p, int param)
 {
     int yes = 0, no = 0;
@@ -71,14 +61,14 @@ static bool adds_always(const BodyPrinter *p, int param)
 /* "first", or "false" where another link wrote the accumulator before. */
 static const char *first_of(BodyPrinter *p, int copy)
 {
-    const Copy *c = copy_at(p, copy);
+    const Copy *c = body_copy(p, copy);
     if (c->param != NONE && adds_always(p, c->param))
         return "false";
     p->uses_first = true;
     return "first";
 }
 
-static int64_t block_extent(const Copy *copy, int begin, int end)
+int64_t body_extent(const Copy *copy, int begin, int end)
 {
     int64_t n = 1;
     for (int a = begin; a < end; a++)
@@ -88,7 +78,8 @@ static int64_t block_extent(const Copy *copy, int begin, int end)
 
 static const char *origin_of(BodyPrinter *p, int copy, int axis)
 {
-    return trainer_origin(p->t, &copy_at(p, copy)->place.shard[axis], copy_at(p, copy)->local[axis]);
+    return trainer_origin(p->t, &body_copy(p, copy)->place.shard[axis],
+                          body_copy(p, copy)->local[axis]);
 }
 
 static void print_poll(BodyPrinter *p)
@@ -97,7 +88,7 @@ static void print_poll(BodyPrinter *p)
         emit_line(p->emit, "lp_poll();");
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 
 static bool print_rows(BodyPrinter *p, const Inst *inst)
 {
@@ -114,7 +105,8 @@ static bool print_rows(BodyPrinter *p, const Inst *inst)
             continue;
         const char *mine = first_of(p, arg->copy);
         if (first && !str_eq(first, mine))
-            return diag_error(p->t->diag, NO_SPAN, "accumulators of one kernel of %s begin at different times",
+            return diag_error(p->t->diag, NO_SPAN,
+                              "accumulators of one kernel of %s begin at different times",
                               p->body->graph->name);
         first = mine;
     }
@@ -132,7 +124,8 @@ static const char *with_offset(BodyPrinter *p, const Gemm *gemm, const char *var
     str_put(&text, var);
     for (int i = 0; i < gemm->loops; i++) {
         if (gemm->loop[i].stride[operand])
-            str_putf(&text, " + %s * %lldL", gemm->loop[i].name, (long long)gemm->loop[i].stride[operand]);
+            str_putf(&text, " + %s * %lldL", gemm->loop[i].name,
+                     (long long)gemm->loop[i].stride[operand]);
     }
     return text.at;
 }
@@ -143,22 +136,26 @@ static bool print_gemm(BodyPrinter *p, const Inst *inst)
     if (!gemm_build(p->t->arena, p->body, inst, &gemm)) {
         diag_error(p->t->diag, NO_SPAN, "the axes of einsum %s of %s make no product of matrices",
                    p->body->graph->nodes.at[inst->node[0]].name, p->body->graph->name);
-        return diag_help(p->t->diag, "order the dims so that contracted ones are neighbours in both operands"), false;
+        return diag_help(p->t->diag,
+                         "order the dims so that contracted ones are neighbours in both operands"),
+               false;
     }
-    bool adds = copy_at(p, gemm.c)->home == HOME_ACC;
+    bool adds = body_copy(p, gemm.c)->home == HOME_ACC;
     for (int i = 0; i < gemm.loops; i++) {
         const GemmLoop *loop = &gemm.loop[i];
-        emit_open(p->emit, "for (int %s = 0; %s < %lld; %s++)", loop->name, loop->name, (long long)loop->extent, loop->name);
+        emit_open(p->emit, "for (int %s = 0; %s < %lld; %s++)", loop->name, loop->name,
+                  (long long)loop->extent, loop->name);
     }
     const char *beta = "0.0f";
     if (adds) {
         const char *first = first_of(p, gemm.c);
         beta = str_eq(first, "false") ? "1.0f" : "first ? 0.0f : 1.0f";
     }
-    emit_line(p->emit, "lp_gemm(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld);", gemm.trans_a,
-              gemm.trans_b, (long long)gemm.m, (long long)gemm.n, (long long)gemm.k,
-              with_offset(p, &gemm, reads(p, gemm.a), 0), (long long)gemm.lda, with_offset(p, &gemm, reads(p, gemm.b), 1),
-              (long long)gemm.ldb, beta, with_offset(p, &gemm, writes(p, gemm.c), 2), (long long)gemm.ldc);
+    emit_line(p->emit, "lp_gemm(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld);",
+              gemm.trans_a, gemm.trans_b, (long long)gemm.m, (long long)gemm.n, (long long)gemm.k,
+              with_offset(p, &gemm, body_reads(p, gemm.a), 0), (long long)gemm.lda,
+              with_offset(p, &gemm, body_reads(p, gemm.b), 1), (long long)gemm.ldb, beta,
+              with_offset(p, &gemm, body_writes(p, gemm.c), 2), (long long)gemm.ldc);
     for (int i = gemm.loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
     print_poll(p);
@@ -168,22 +165,26 @@ static bool print_gemm(BodyPrinter *p, const Inst *inst)
 /* q is b s A d, k is b t B d, B a prefix of A. */
 static void print_attention_shape(BodyPrinter *p, const Node *node, const int *in)
 {
-    const Copy *q = copy_at(p, in[0]), *k = copy_at(p, in[1]);
-    int q_axes = value_of(p, in[0])->axes, k_axes = value_of(p, in[1])->axes;
-    long long g = block_extent(k, 2, k_axes - 1), heads = block_extent(q, 2, q_axes - 1), d = q->local[q_axes - 1];
+    const Copy *q = body_copy(p, in[0]), *k = body_copy(p, in[1]);
+    int q_axes = body_value(p, in[0])->axes, k_axes = body_value(p, in[1])->axes;
+    long long g = body_extent(k, 2, k_axes - 1), heads = body_extent(q, 2, q_axes - 1),
+              d = q->local[q_axes - 1];
     const Attr_attention *a = &node->attrs.attention;
     emit_line(p->emit, "const LpAttention shape = {");
     p->emit->depth++;
-    emit_line(p->emit, ".b = %lld, .s = %lld, .t = %lld, .g = %lld, .r = %lld, .d = %lld,", (long long)q->local[0],
-              (long long)q->local[1], (long long)k->local[1], g, heads / g, d);
-    emit_line(p->emit, ".q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld,", heads * d, g * d, g * d,
-              heads * d);
+    emit_line(p->emit, ".b = %lld, .s = %lld, .t = %lld, .g = %lld, .r = %lld, .d = %lld,",
+              (long long)q->local[0], (long long)q->local[1], (long long)k->local[1], g, heads / g,
+              d);
+    emit_line(p->emit, ".q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld,",
+              heads * d, g * d, g * d, heads * d);
     if (p->backward)
-        emit_line(p->emit, ".dq_stride = %lld, .dk_stride = %lld, .dv_stride = %lld, .do_stride = %lld,", heads * d, g * d,
-                  g * d, heads * d);
-    emit_line(p->emit, ".scale = %.9gf, .causal = %lld, .window = %lld,", a->scale, (long long)a->causal,
-              (long long)a->window);
-    emit_line(p->emit, ".base_q = %s, .base_k = %s,", origin_of(p, in[0], 1), origin_of(p, in[1], 1));
+        emit_line(p->emit,
+                  ".dq_stride = %lld, .dk_stride = %lld, .dv_stride = %lld, .do_stride = %lld,",
+                  heads * d, g * d, g * d, heads * d);
+    emit_line(p->emit, ".scale = %.9gf, .causal = %lld, .window = %lld,", a->scale,
+              (long long)a->causal, (long long)a->window);
+    emit_line(p->emit, ".base_q = %s, .base_k = %s,", origin_of(p, in[0], 1),
+              origin_of(p, in[1], 1));
     p->emit->depth--;
     emit_line(p->emit, "};");
     p->t->attends = true;
@@ -201,9 +202,9 @@ static void print_attention(BodyPrinter *p, const Node *node, const int *in, con
     print_attention_shape(p, node, in);
     Str args = str_new(p->t->arena);
     for (int k = 0; k < node->ins; k++)
-        str_putf(&args, ", %s", reads(p, in[k]));
+        str_putf(&args, ", %s", body_reads(p, in[k]));
     for (int k = 0; k < node->outs; k++)
-        str_putf(&args, ", %s", writes(p, out[k]));
+        str_putf(&args, ", %s", body_writes(p, out[k]));
     emit_line(p->emit, "lp_attention_%s(&shape%s, s->scratch, s->threads);",
               node->op == OP_ATTENTION ? "forward" : "backward", args.at);
     emit_close(p->emit, "");
@@ -212,56 +213,64 @@ static void print_attention(BodyPrinter *p, const Node *node, const int *in, con
 
 static void print_lookup(BodyPrinter *p, const int *in, const int *out)
 {
-    const Copy *ids = copy_at(p, in[0]), *table = copy_at(p, in[1]);
+    const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, in[1]);
     long long width = table->local[1];
-    emit_line(p->emit, "lp_embedding_forward(%lld, %lld, %lld, %s, %s, %s, %s, %lld, s->threads);", (long long)ids->elements,
-              (long long)table->local[0], width, origin_of(p, in[1], 0), reads(p, in[0]), reads(p, in[1]), writes(p, out[0]),
-              width);
+    emit_line(p->emit, "lp_embedding_forward(%lld, %lld, %lld, %s, %s, %s, %s, %lld, s->threads);",
+              (long long)ids->elements, (long long)table->local[0], width, origin_of(p, in[1], 0),
+              body_reads(p, in[0]), body_reads(p, in[1]), body_writes(p, out[0]), width);
 }
 
 static void print_scatter(BodyPrinter *p, const int *in, const int *out)
 {
-    const Copy *ids = copy_at(p, in[0]), *table = copy_at(p, out[0]);
+    const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, out[0]);
     long long width = table->local[1];
     const char *fresh = table->home == HOME_ACC ? first_of(p, out[0]) : "true";
-    emit_line(p->emit, "lp_embedding_backward(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
-              (long long)ids->elements, (long long)table->local[0], width, origin_of(p, out[0], 0), reads(p, in[0]),
-              reads(p, in[1]), width, writes(p, out[0]), fresh);
+    emit_line(p->emit,
+              "lp_embedding_backward(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
+              (long long)ids->elements, (long long)table->local[0], width, origin_of(p, out[0], 0),
+              body_reads(p, in[0]), body_reads(p, in[1]), width, body_writes(p, out[0]), fresh);
 }
 
 /* Parts of the axis c that the whole has and the parts lack. */
 static void print_parts(BodyPrinter *p, int whole, const int *parts, int n, bool split)
 {
     int axis = 0;
-    const Value *w = value_of(p, whole), *part = value_of(p, parts[0]);
+    const Value *w = body_value(p, whole), *part = body_value(p, parts[0]);
     while (axis < part->axes && w->dim[axis] == part->dim[axis])
         axis++;
-    const Copy *copy = copy_at(p, whole);
-    long long outer = block_extent(copy, 0, axis), inner = block_extent(copy, axis + 1, w->axes);
+    const Copy *copy = body_copy(p, whole);
+    long long outer = body_extent(copy, 0, axis), inner = body_extent(copy, axis + 1, w->axes);
     long long bytes = inner * dtype_bytes(copy->dtype);
     for (int k = 0; k < n; k++) {
-        const char *from = split ? reads(p, whole) : reads(p, parts[k]);
-        const char *to = split ? writes(p, parts[k]) : writes(p, whole);
+        const char *from = split ? body_reads(p, whole) : body_reads(p, parts[k]);
+        const char *to = split ? body_writes(p, parts[k]) : body_writes(p, whole);
         const char *offset = k ? arena_printf(p->t->arena, " + %lld", k * inner) : "";
-        emit_line(p->emit, "lp_copy_rows(%s%s, %lld, %s%s, %lld, %lld, %lld);", to, split ? "" : offset,
-                  split ? bytes : n * bytes, from, split ? offset : "", split ? n * bytes : bytes, outer, bytes);
+        emit_line(p->emit, "lp_copy_rows(%s%s, %lld, %s%s, %lld, %lld, %lld);", to,
+                  split ? "" : offset, split ? bytes : n * bytes, from, split ? offset : "",
+                  split ? n * bytes : bytes, outer, bytes);
     }
 }
 
-/* "add + norm: a, b -> c, d" */
+/* "add + norm: a, b -> c, d", or why something moves. */
 static void print_title(BodyPrinter *p, const Inst *inst)
 {
     Str text = str_new(p->t->arena);
+    if (inst->kind != INST_KERNEL) {
+        const char *what = inst->kind == INST_MOVE ? move_text[inst->move.kind] : "accumulate";
+        emit_comment(p->emit, "%s: %s", what, trainer_comment(p->t, inst->why ? inst->why : ""));
+        return;
+    }
     for (int i = 0; i < inst->nodes; i++)
-        str_putf(&text, "%s%s", i ? " + " : "", op_info[p->body->graph->nodes.at[inst->node[i]].op].text);
+        str_putf(&text, "%s%s", i ? " + " : "",
+                 op_info[p->body->graph->nodes.at[inst->node[i]].op].text);
     if (inst->nodes == 1 && p->body->graph->nodes.at[inst->node[0]].op == OP_EINSUM) {
         str_putc(&text, ' ');
         graph_put_sig(&text, p->body->graph, &p->body->graph->nodes.at[inst->node[0]]);
     }
     for (int k = 0; k < inst->ins; k++)
-        str_putf(&text, "%s%s", k ? ", " : ": ", copy_at(p, inst->in[k])->name);
+        str_putf(&text, "%s%s", k ? ", " : ": ", body_copy(p, inst->in[k])->name);
     for (int k = 0; k < inst->outs; k++)
-        str_putf(&text, "%s%s", k ? ", " : " -> ", copy_at(p, inst->out[k])->name);
+        str_putf(&text, "%s%s", k ? ", " : " -> ", body_copy(p, inst->out[k])->name);
     emit_comment(p->emit, "%s", trainer_comment(p->t, text.at));
 }
 
@@ -269,10 +278,10 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
 {
     const Node *node = &p->body->graph->nodes.at[inst->node[0]];
     const int *in = inst->bind_in[0], *out = inst->bind_out[0];
-    print_title(p, inst);
     if (inst->nodes == 1) {
         switch (node->op) {
-        case OP_ATTENTION: case OP_ATTENTION_GRAD:
+        case OP_ATTENTION:
+        case OP_ATTENTION_GRAD:
             return print_attention(p, node, in, out), true;
         case OP_LOOKUP:
             return print_lookup(p, in, out), true;
@@ -293,180 +302,24 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
     return print_rows(p, inst);
 }
 
-/* ---- moves --------------------------------------------------------------------------------------- */
-
-typedef struct Blocks { /* of one axis of a local block: [outer][extent][inner] */
-    long long outer, inner_bytes; /* inner: the axis's extent and everything behind it, of one block */
-} Blocks;
-
-static Blocks blocks_of(const BodyPrinter *p, int copy, int axis, int64_t extent)
-{
-    const Copy *c = copy_at(p, copy);
-    int axes = value_of(p, copy)->axes;
-    return (Blocks){block_extent(c, 0, axis), extent * block_extent(c, axis + 1, axes) * dtype_bytes(c->dtype)};
-}
-
-/* Memory outside the arena that this instruction packs blocks into. */
-static const char *pack_room(BodyPrinter *p, int64_t bytes)
-{
-    const char *text = arena_printf(p->t->arena, "s->pack + %lldL", (long long)p->t->pack_bytes);
-    p->t->pack_bytes += (bytes + 63) / 64 * 64;
-    return text;
-}
-
-static const char *index_text(BodyPrinter *p, const AtomList *list)
-{
-    return arena_printf(p->t->arena, "s->index[%s]", trainer_list(p->t, list, false));
-}
-
-static void print_slice(BodyPrinter *p, const Move *move, int in, int out)
-{
-    if (move->to == NONE) {
-        emit_line(p->emit, "memcpy(%s, %s, %lld);", writes(p, out), reads(p, in), (long long)copy_at(p, out)->bytes);
-        return;
-    }
-    Blocks b = blocks_of(p, out, move->to, copy_at(p, out)->local[move->to]);
-    long long n = list_extent(&p->t->plan->mesh, &move->atoms), width = dtype_bytes(copy_at(p, out)->dtype);
-    emit_line(p->emit, "lp_copy_rows(%s, %lld, %s + %s * %lldL, %lld, %lld, %lld);", writes(p, out), b.inner_bytes,
-              reads(p, in), index_text(p, &move->atoms), b.inner_bytes / width, n * b.inner_bytes, b.outer, b.inner_bytes);
-}
-
-static void print_own_or_pad(BodyPrinter *p, const Move *move, int in, int out)
-{
-    const char *to = writes(p, out), *from = reads(p, in), *index = index_text(p, &move->atoms);
-    long long bytes = copy_at(p, out)->bytes;
-    if (move->kind == MOVE_OWN) {
-        emit_line(p->emit, "if (%s == 0)", index);
-        emit_line(p->emit, "    memcpy(%s, %s, %lld);", to, from, bytes);
-        emit_line(p->emit, "else");
-        emit_line(p->emit, "    memset(%s, 0, %lld);", to, bytes);
-        return;
-    }
-    Blocks b = blocks_of(p, in, move->from, copy_at(p, in)->local[move->from]);
-    long long n = list_extent(&p->t->plan->mesh, &move->atoms), width = dtype_bytes(copy_at(p, in)->dtype);
-    emit_line(p->emit, "memset(%s, 0, %lld);", to, bytes);
-    emit_line(p->emit, "lp_copy_rows(%s + %s * %lldL, %lld, %s, %lld, %lld, %lld);", to, index, b.inner_bytes / width,
-              n * b.inner_bytes, from, b.inner_bytes, b.outer, b.inner_bytes);
-}
-
-static int64_t storage_of(const BodyPrinter *p, int copy)
-{
-    while (copy_at(p, copy)->alias != NONE)
-        copy = copy_at(p, copy)->alias;
-    return copy;
-}
-
-typedef struct Collective {
-    const char *event, *comm, *dtype, *op;
-    long long n; /* ranks of the group */
-} Collective;
-
-static void print_all_reduce(BodyPrinter *p, const Collective *c, int in, int out)
-{
-    if (storage_of(p, in) != storage_of(p, out))
-        emit_line(p->emit, "memcpy(%s, %s, %lld);", writes(p, out), reads(p, in), (long long)copy_at(p, out)->bytes);
-    emit_line(p->emit, "lp_all_reduce(%s, %s, %s, %lld, %s, %s);", c->event, c->comm, writes(p, out),
-              (long long)copy_at(p, out)->elements, c->dtype, c->op);
-}
-
-static void print_reduce_scatter(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
-{
-    Blocks b = blocks_of(p, out, move->to, copy_at(p, out)->local[move->to]);
-    const char *from = reads(p, in);
-    if (b.outer > 1) {
-        from = pack_room(p, copy_at(p, in)->bytes);
-        emit_line(p->emit, "lp_pack_blocks(%s, %s, %lld, %lld, %lld);", from, reads(p, in), b.outer, c->n, b.inner_bytes);
-    }
-    emit_line(p->emit, "lp_reduce_scatter(%s, %s, %s, %s, %lld, %s, %s);", c->event, c->comm, from, writes(p, out),
-              (long long)copy_at(p, out)->elements, c->dtype, c->op);
-}
-
-static void print_all_gather(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
-{
-    Blocks b = blocks_of(p, in, move->from, copy_at(p, in)->local[move->from]);
-    const char *to = b.outer > 1 ? pack_room(p, copy_at(p, out)->bytes) : writes(p, out);
-    emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm, reads(p, in), to,
-              (long long)copy_at(p, in)->elements, c->dtype);
-    if (b.outer == 1)
-        return;
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", writes(p, out), to, b.outer, c->n, b.inner_bytes);
-}
-
-static void print_all_to_all(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
-{
-    Blocks give = blocks_of(p, in, move->to, copy_at(p, in)->local[move->to] / c->n);
-    Blocks take = blocks_of(p, out, move->from, copy_at(p, in)->local[move->from]);
-    const char *from = reads(p, in), *to = writes(p, out);
-    if (give.outer > 1) {
-        from = pack_room(p, copy_at(p, in)->bytes);
-        emit_line(p->emit, "lp_pack_blocks(%s, %s, %lld, %lld, %lld);", from, reads(p, in), give.outer, c->n,
-                  give.inner_bytes);
-    }
-    if (take.outer > 1)
-        to = pack_room(p, copy_at(p, out)->bytes);
-    emit_line(p->emit, "lp_all_to_all(%s, %s, %s, %s, %lld, %s);", c->event, c->comm, from, to,
-              (long long)(copy_at(p, in)->elements / c->n), c->dtype);
-    if (take.outer == 1)
-        return;
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", writes(p, out), to, take.outer, c->n,
-              take.inner_bytes);
-}
-
-/* Everybody's block, of which this rank keeps the one that the new order gives it. */
-static void print_permute(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
-{
-    long long each = copy_at(p, in)->elements, bytes = copy_at(p, in)->bytes;
-    const char *room = pack_room(p, bytes * c->n);
-    emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm, reads(p, in), room, each, c->dtype);
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "memcpy(%s, %s + %s * %lldL, %lld);", writes(p, out), room, index_text(p, &move->order), bytes, bytes);
-}
-
-static bool print_move(BodyPrinter *p, const Inst *inst, int index)
-{
-    const Move *move = &inst->move;
-    int in = inst->in[0], out = inst->out[0];
-    emit_comment(p->emit, "%s: %s", move_text[move->kind], trainer_comment(p->t, inst->why ? inst->why : ""));
-    if (move->kind == MOVE_SLICE)
-        return print_slice(p, move, in, out), true;
-    if (move->kind == MOVE_OWN || move->kind == MOVE_PAD)
-        return print_own_or_pad(p, move, in, out), true;
-    Collective c = {.event = arena_printf(p->t->arena, "&s->%s", trainer_event(p->t, p->class, p->backward, index)),
-                    .comm = arena_printf(p->t->arena, "s->comm[%s]", trainer_list(p->t, &move->atoms, true)),
-                    .dtype = dtype_constant(copy_at(p, in)->dtype),
-                    .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",
-                    .n = list_extent(&p->t->plan->mesh, &move->atoms)};
-    switch (move->kind) {
-    case MOVE_ALL_REDUCE:
-        return print_all_reduce(p, &c, in, out), true;
-    case MOVE_REDUCE_SCATTER:
-        return print_reduce_scatter(p, &c, move, in, out), true;
-    case MOVE_ALL_GATHER:
-        return print_all_gather(p, &c, move, in, out), true;
-    case MOVE_ALL_TO_ALL:
-        return print_all_to_all(p, &c, move, in, out), true;
-    case MOVE_PERMUTE:
-        return print_permute(p, &c, move, in, out), true;
-    default:
-        BUG("move %d", (int)move->kind);
-    }
-}
-
-/* ---- the function -------------------------------------------------------------------------------- */
+/* ---- the function ---- */
 
 static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
 {
-    Place place = {.kind = PLACE_INST, .stage = NONE, .class = p->class, .backward = p->backward, .inst = index};
+    Place place = {.kind = PLACE_INST,
+                   .stage = NONE,
+                   .class = p->class,
+                   .backward = p->backward,
+                   .inst = index};
+    print_title(p, inst);
     trainer_print_waits(p->t, p->emit, &place, NULL);
     if (inst->kind == INST_KERNEL)
         return print_kernel(p, inst);
     if (inst->kind == INST_MOVE)
-        return print_move(p, inst, index);
-    emit_comment(p->emit, "accumulate: %s", trainer_comment(p->t, inst->why ? inst->why : ""));
-    emit_line(p->emit, "lp_accumulate(%lld, %s, %s, %s);", (long long)copy_at(p, inst->out[0])->elements,
-              writes(p, inst->out[0]), reads(p, inst->in[0]), first_of(p, inst->out[0]));
+        return trainer_print_move(p, inst, index);
+    emit_line(p->emit, "lp_accumulate(%lld, %s, %s, %s);",
+              (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),
+              body_reads(p, inst->in[0]), first_of(p, inst->out[0]));
     return true;
 }
 
@@ -474,31 +327,34 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
 static const char *address_text(BodyPrinter *p, int id)
 {
     Arena *arena = p->t->arena;
-    id = (int)storage_of(p, id);
-    const Copy *copy = copy_at(p, id);
+    id = body_storage(p, id);
+    const Copy *copy = body_copy(p, id);
     switch (copy->home) {
     case HOME_DATA: {
         static const char *const data[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT"};
-        return arena_printf(arena, "place(at, link->data[%s])", data[value_of(p, id)->out]);
+        return arena_printf(arena, "lp_place(at, link->data[%s])", data[body_value(p, id)->out]);
     }
     case HOME_PARAM:
-        return arena_printf(arena, "arena_at(s, link->weight[%s])", trainer_param(p->t, p->class, copy->param));
+        return arena_printf(arena, "arena_at(s, link->weight[%s])",
+                            trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)
             return "arena_at(s, LOSS_AT)";
-        return arena_printf(arena, "arena_at(s, link->gradient[%s])", trainer_param(p->t, p->class, copy->param));
+        return arena_printf(arena, "arena_at(s, link->gradient[%s])",
+                            trainer_param(p->t, p->class, copy->param));
     case HOME_IN:
-        return "place(at, link->in)";
+        return "lp_place(at, link->in)";
     case HOME_OUT:
-        return "place(at, link->out)";
+        return "lp_place(at, link->out)";
     case HOME_GRAD_IN:
-        return "place(at, link->grad_in)";
+        return "lp_place(at, link->grad_in)";
     case HOME_GRAD_OUT:
-        return "place(at, link->grad_out)";
+        return "lp_place(at, link->grad_out)";
     case HOME_SAVED:
-        return arena_printf(arena, "place_after(at, link->saved, %lldL)", (long long)copy->offset);
+        return arena_printf(arena, "lp_place_after(at, link->saved, %lldL)",
+                            (long long)copy->offset);
     case HOME_TEMP:
-        return arena_printf(arena, "scratch_at(at, %lldL)", (long long)copy->offset);
+        return arena_printf(arena, "lp_scratch(at, %lldL)", (long long)copy->offset);
     default:
         BUG("%s has no memory", copy->name);
     }
@@ -506,17 +362,19 @@ static const char *address_text(BodyPrinter *p, int id)
 
 static const char *print_pointers(BodyPrinter *p)
 {
-    static const char *const type[DT_COUNT] = {[DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t",
-                                               [DT_I32] = "int32_t"};
+    static const char *const type[DT_COUNT] = {
+        [DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t", [DT_I32] = "int32_t"};
     Emit out = emit_new(p->t->arena);
     out.depth = 1;
     for (int pass = 0; pass < HOME_COUNT; pass++) {
         for (int i = 0; i < p->body->copies.n; i++) {
-            const Copy *copy = copy_at(p, i);
+            const Copy *copy = body_copy(p, i);
             if (!p->var[i] || copy->home != (Home)pass)
                 continue;
-            emit_line(&out, "%s%s *%s = %s; /* %s */", p->written[i] ? "" : "const ", type[copy->dtype], p->var[i],
-                      address_text(p, i), shape_comment(p->t, p->body, i));
+            const char *line =
+                arena_printf(p->t->arena, "%s%s *%s = %s;", p->written[i] ? "" : "const ",
+                             type[copy->dtype], p->var[i], address_text(p, i));
+            emit_line_comment(&out, line, shape_comment(p->t, p->body, i));
         }
     }
     return out.text.at;
@@ -528,7 +386,11 @@ void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
     const InstList *list = backward ? &body->backward : &body->forward;
     Emit statements = emit_new(t->arena);
     statements.depth = 1;
-    BodyPrinter p = {.t = t, .emit = &statements, .body = body, .class = class, .backward = backward,
+    BodyPrinter p = {.t = t,
+                     .emit = &statements,
+                     .body = body,
+                     .class = class,
+                     .backward = backward,
                      .names = names_new(t->arena)};
     p.var = ARENA_ARRAY(t->arena, const char *, body->copies.n + 1);
     p.written = ARENA_ARRAY(t->arena, bool, body->copies.n + 1);
@@ -543,9 +405,12 @@ void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
         if (!print_inst(&p, &list->at[i], i))
             return;
     }
-    emit_comment(out, "%s of %s.", backward ? "Backward" : "Forward", emit_clean(t->arena, body->graph->name, CLEAN_NAME));
-    emit_open_function(out, "static void %s_%s(State *s, const %sLink *link, const Slots *at, bool first)",
-                       t->class_name[class], backward ? "backward" : "forward", trainer_camel(t, t->class_name[class]));
+    emit_comment(out, "%s of %s.", backward ? "Backward" : "Forward",
+                 emit_clean(t->arena, body->graph->name, CLEAN_NAME));
+    emit_open_function(
+        out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at, bool first)",
+        t->class_name[class], backward ? "backward" : "forward",
+        trainer_camel(t, t->class_name[class]));
     const char *pointers = print_pointers(&p);
     emit_text(out, pointers);
     if (!p.uses_first)

@@ -1,9 +1,11 @@
-/* trainer_params.c - the parameters of the model, and which block of each a rank of a stage holds. */
+/* trainer_params.c - the parameters of the model, and which block of each a rank of a stage holds.
+ */
 #include "codegen/trainer.h"
 
 static const char *fill_of(const Param *param)
 {
-    static const char *const fill[] = {[INIT_NORMAL] = "LP_NORMAL", [INIT_ONES] = "LP_ONES", [INIT_ZEROS] = "LP_ZEROS"};
+    static const char *const fill[] = {
+        [INIT_NORMAL] = "LP_NORMAL", [INIT_ONES] = "LP_ONES", [INIT_ZEROS] = "LP_ZEROS"};
     return fill[param->init];
 }
 
@@ -35,15 +37,16 @@ static void print_tensors(Trainer *t, Emit *out)
                 extent *= t->net->dims.at[value->dim[axis++]].used;
             str_putf(&dims, "%s%lld", d ? ", " : "", extent);
         }
-        emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g},", tensor_name(t, net_param), param->stored, dims.at, fill_of(param),
-                  param->init == INIT_NORMAL ? param->std : 0.0);
+        emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g},", tensor_name(t, net_param), param->stored,
+                  dims.at, fill_of(param), param->init == INIT_NORMAL ? param->std : 0.0);
     }
     out->depth--;
     emit_line(out, "};");
     emit_blank(out);
 }
 
-static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, const Group *group, const GroupMember *member)
+static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, const Group *group,
+                           const GroupMember *member)
 {
     const StageLink *link = &stage->link[member->link];
     const Body *body = link->body;
@@ -62,20 +65,41 @@ static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, con
     AtomList owner = atoms_as_list(rest);
     bool home = group->tied_stage == NONE || stage->index < group->tied_stage;
     emit_line(out, "{%d, %lldL, %lldL, %d, {%s}, {%s}, {%s}, %s, %s},", member->net_param,
-              (long long)link->weight[member->param], (long long)link->gradient[member->param], value->axes, dims.at,
-              extents.at, lists.at, trainer_list(t, &owner, false), home ? "true" : "false");
+              (long long)link->weight[member->param], (long long)link->gradient[member->param],
+              value->axes, dims.at, extents.at, lists.at, trainer_list(t, &owner, false),
+              home ? "true" : "false");
+}
+
+static void print_part_of(Emit *out)
+{
+    emit_comment(out, "A block of this rank, as the runtime's files know it.");
+    emit_open_function(out, "static LpPart part_of(State *s, const LpBlock *block, bool gradient)");
+    emit_line(out, "LpPart part = {.tensor = block->tensor, .shard = {.ndims = block->ndims}};");
+    emit_line(out, "part.dtype = LP_F32;");
+    emit_line(out, "part.data = arena_at(s, gradient ? block->gradient : block->weight);");
+    emit_line(out, "part.owner = block->home && s->index[block->owner] == 0;");
+    emit_open(out, "for (int a = 0; a < block->ndims; a++)");
+    emit_line(out, "part.shard.dims[a] = block->dims[a];");
+    emit_line(out, "part.shard.extent[a] = block->extent[a];");
+    emit_line(out, "part.shard.begin[a] = s->index[block->list[a]] * block->extent[a];");
+    emit_close(out, "");
+    emit_line(out, "return part;");
+    emit_close(out, "");
+    emit_blank(out);
 }
 
 void trainer_print_params(Trainer *t, Emit *out)
 {
     print_tensors(t, out);
-    emit_comment(out, "The block of each tensor that a rank of a stage holds: weight, gradient, dims, extents of the block, by "
+    print_part_of(out);
+    emit_comment(out, "The block of each tensor that a rank of a stage holds: weight, gradient, "
+                      "dims, extents of the block, by "
                       "which coordinates it is cut, who writes it.");
     int most = 1;
     for (int s = 0; s < t->program->stages; s++) {
         const StageProgram *stage = &t->program->stage[s];
         int n = 0;
-        emit_line(out, "static const Part stage%d_parts[] = {", s);
+        emit_line(out, "static const LpBlock stage%d_parts[] = {", s);
         out->depth++;
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
@@ -90,7 +114,7 @@ void trainer_print_params(Trainer *t, Emit *out)
     emit_line(out, "enum { MAX_PARTS = %d };", most);
     emit_blank(out);
     emit_open_function(out, "static int parts_of(State *s, LpPart *ret_parts, bool gradients)");
-    emit_line(out, "static const Part *const parts[] = {");
+    emit_line(out, "static const LpBlock *const parts[] = {");
     out->depth++;
     for (int s = 0; s < t->program->stages; s++)
         emit_line(out, "stage%d_parts,", s);

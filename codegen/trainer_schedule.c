@@ -1,7 +1,7 @@
 /* trainer_schedule.c - a stage's table folded into loops: warm-up, steady state, cool-down.
  *
- * Entries that repeat with a fixed step of the micro-batch (or of the bucket) are a loop; the longest repetition at each place
- * is taken. A table without any is a list of calls. */
+ * Entries that repeat with a fixed step of the micro-batch (or of the bucket) are a loop; the
+ * longest repetition at each place is taken. A table without any is a list of calls. */
 #include "codegen/trainer.h"
 
 enum { LONGEST_PERIOD = 24 };
@@ -16,7 +16,8 @@ static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
     if (a->kind != b->kind || a->part != b->part || shifts(a) != shifts(b))
         return false;
-    if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) && (a->message != b->message || a->peer != b->peer))
+    if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
+        (a->message != b->message || a->peer != b->peer))
         return false;
     if (shifts(a))
         return b->micro - a->micro == micro;
@@ -24,7 +25,8 @@ static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 }
 
 typedef struct Fold {
-    int period, count, micro, index; /* entries of one turn, turns, steps of micro-batch and bucket */
+    int period, count, micro,
+        index; /* entries of one turn, turns, steps of micro-batch and bucket */
 } Fold;
 
 static int repetitions(const Entry *entry, int left, int period, Fold *ret)
@@ -69,12 +71,16 @@ static const char *number_at(Trainer *t, const char *var, int begin, int step)
     if (step < 0)
         return arena_printf(t->arena, step == -1 ? "%d - %s" : "%d - %s", begin,
                             step == -1 ? var : arena_printf(t->arena, "%d * %s", -step, var));
-    return begin ? arena_printf(t->arena, begin > 0 ? "%s + %d" : "%s - %d", product, begin > 0 ? begin : -begin) : product;
+    return begin ? arena_printf(t->arena, begin > 0 ? "%s + %d" : "%s - %d", product,
+                                begin > 0 ? begin : -begin)
+                 : product;
 }
 
-static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const char *var, const Fold *fold)
+static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const char *var,
+                        const Fold *fold)
 {
-    const char *micro = number_at(t, var, entry->micro, fold->micro), *index = number_at(t, var, entry->index, fold->index);
+    const char *micro = number_at(t, var, entry->micro, fold->micro),
+               *index = number_at(t, var, entry->index, fold->index);
     switch (entry->kind) {
     case ENTRY_COMPUTE:
         if (entry->part == PART_F)
@@ -82,7 +88,8 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         else
             emit_line(out, "stage%d_backward(s, %s);", s, micro);
         break;
-    case ENTRY_SEND: case ENTRY_RECV:
+    case ENTRY_SEND:
+    case ENTRY_RECV:
         emit_line(out, "stage%d_%s_%s(s, %s);", s, entry->kind == ENTRY_SEND ? "send" : "recv",
                   entry->message == MSG_ACTIVATION ? "activation" : "gradient", micro);
         break;
@@ -108,8 +115,8 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
 void trainer_print_schedule(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    emit_comment(out, "One optimizer step of stage %d: schedule %s, %d micro-batches.", s, schedule_text[t->plan->schedule],
-                 t->plan->micro_batches);
+    emit_comment(out, "One optimizer step of stage %d: schedule %s, %d micro-batches.", s,
+                 schedule_text[t->plan->schedule], t->plan->micro_batches);
     emit_open_function(out, "static void stage%d_step(State *s, int64_t step)", s);
     for (int i = 0; i < stage->table.n;) {
         const Entry *entry = &stage->table.at[i];

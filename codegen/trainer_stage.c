@@ -1,26 +1,31 @@
-/* trainer_stage.c - what one pipeline stage does for one micro-batch: its links in order, its slots, its messages. */
+/* trainer_stage.c - what one pipeline stage does for one micro-batch: its links in order, its
+ * slots, its messages. */
 #include <string.h>
 
 #include "codegen/trainer.h"
 #include "ir/lower/layout.h"
 
-static const char *const ring_name[RING_COUNT] = {"AT_DATA", "AT_SAVED", "AT_IN", "AT_OUT", "AT_GRAD_IN", "AT_GRAD_OUT"};
+static const char *const ring_name[RING_COUNT] = {"LP_AT_DATA", "LP_AT_SAVED",   "LP_AT_IN",
+                                                  "LP_AT_OUT",  "LP_AT_GRAD_IN", "LP_AT_GRAD_OUT"};
 
 /* Where a copy of a link is, for every micro-batch: an offset in a ring's slot, or in the arena. */
 static const char *where_text(Trainer *t, const StageProgram *stage, int link, int copy)
 {
     if (copy == NONE)
-        return "{AT_ARENA, 0}";
+        return "{LP_AT_ARENA, 0}";
     int64_t address = copy_address(t->program, stage, link, copy, 0);
     for (int r = 0; r < RING_COUNT; r++) {
         const Ring *ring = &stage->ring[r];
         if (ring->n == 0 || address < ring->base || address >= ring->base + ring->stride * ring->n)
             continue;
         for (int micro = 0; micro < t->plan->micro_batches; micro++)
-            CHECK(copy_address(t->program, stage, link, copy, micro) - ring->stride * (micro % ring->n) == address);
-        return arena_printf(t->arena, "{%s, %lld}", ring_name[r], (long long)(address - ring->base));
+            CHECK(copy_address(t->program, stage, link, copy, micro) -
+                      ring->stride * (micro % ring->n) ==
+                  address);
+        return arena_printf(t->arena, "{%s, %lld}", ring_name[r],
+                            (long long)(address - ring->base));
     }
-    return arena_printf(t->arena, "{AT_ARENA, %lld}", (long long)address);
+    return arena_printf(t->arena, "{LP_AT_ARENA, %lld}", (long long)address);
 }
 
 static int class_of(const Trainer *t, const StageLink *link)
@@ -51,7 +56,8 @@ void trainer_print_link_types(Trainer *t, Emit *out)
 {
     for (int c = 0; c < t->net->classes.n; c++) {
         const Graph *graph = t->net->classes.at[c];
-        const char *upper = trainer_upper(t, t->class_name[c]), *camel = trainer_camel(t, t->class_name[c]);
+        const char *upper = trainer_upper(t, t->class_name[c]),
+                   *camel = trainer_camel(t, t->class_name[c]);
         Str list = str_new(t->arena);
         for (int p = 0; p < graph->params.n; p++)
             str_putf(&list, "%s, ", trainer_param(t, c, p));
@@ -60,9 +66,9 @@ void trainer_print_link_types(Trainer *t, Emit *out)
         emit_line(out, "enum { %s };", list.at);
         emit_line(out, "typedef struct %sLink {", camel);
         out->depth++;
-        emit_line(out, "Where in, out, grad_in, grad_out, saved;");
+        emit_line(out, "LpWhere in, out, grad_in, grad_out, saved;");
         if (reads_data(t->program->body[c]))
-            emit_line(out, "Where data[3];");
+            emit_line(out, "LpWhere data[3];");
         if (graph->params.n)
             emit_line(out, "int64_t weight[%s_PARAMS], gradient[%s_PARAMS];", upper, upper);
         out->depth--;
@@ -76,9 +82,10 @@ static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int
     const StageLink *link = &stage->link[i];
     const Body *body = link->body;
     Str row = str_new(t->arena);
-    str_putf(&row, "{%s, %s, %s, %s, ", where_text(t, stage, i, body->in), where_text(t, stage, i, body->out),
-             where_text(t, stage, i, body->grad_in), where_text(t, stage, i, body->grad_out));
-    str_putf(&row, "{AT_SAVED, %lld}", (long long)link->saved_offset);
+    str_putf(&row, "{%s, %s, %s, %s, ", where_text(t, stage, i, body->in),
+             where_text(t, stage, i, body->out), where_text(t, stage, i, body->grad_in),
+             where_text(t, stage, i, body->grad_out));
+    str_putf(&row, "{LP_AT_SAVED, %lld}", (long long)link->saved_offset);
     if (reads_data(body)) {
         for (int d = 0; d < DATA_COUNT; d++)
             str_putf(&row, "%s%s", d ? ", " : ", {", where_text(t, stage, i, data_copy(body, d)));
@@ -104,7 +111,8 @@ void trainer_print_link_tables(Trainer *t, Emit *out, int s)
             if (class_of(t, &stage->link[i]) != c)
                 continue;
             if (!open) {
-                emit_line(out, "static const %sLink stage%d_%s[] = {", trainer_camel(t, t->class_name[c]), s, t->class_name[c]);
+                emit_line(out, "static const %sLink stage%d_%s[] = {",
+                          trainer_camel(t, t->class_name[c]), s, t->class_name[c]);
                 out->depth++;
                 open = true;
             }
@@ -118,23 +126,26 @@ void trainer_print_link_tables(Trainer *t, Emit *out, int s)
     }
 }
 
-/* ---- waits --------------------------------------------------------------------------------------- */
+/* ---- waits ---- */
 
 static const char *message_event(Stream stream)
 {
-    return stream == STREAM_SEND_ACT   ? "send_activation"
-           : stream == STREAM_RECV_ACT ? "recv_activation"
-           : stream == STREAM_SEND_GRAD ? "send_gradient" : "recv_gradient";
+    return stream == STREAM_SEND_ACT    ? "send_activation"
+           : stream == STREAM_RECV_ACT  ? "recv_activation"
+           : stream == STREAM_SEND_GRAD ? "send_gradient"
+                                        : "recv_gradient";
 }
 
 static RingKind message_ring(Stream stream)
 {
-    return stream == STREAM_SEND_ACT   ? RING_OUT
-           : stream == STREAM_RECV_ACT ? RING_IN
-           : stream == STREAM_SEND_GRAD ? RING_GRAD_OUT : RING_GRAD_IN;
+    return stream == STREAM_SEND_ACT    ? RING_OUT
+           : stream == STREAM_RECV_ACT  ? RING_IN
+           : stream == STREAM_SEND_GRAD ? RING_GRAD_OUT
+                                        : RING_GRAD_IN;
 }
 
-static void print_message_wait(Trainer *t, Emit *out, int stage, const Event *event, const char *micro)
+static void print_message_wait(Trainer *t, Emit *out, int stage, const Event *event,
+                               const char *micro)
 {
     const char *name = message_event(event->stream);
     int n = t->program->stage[stage].ring[message_ring(event->stream)].n;
@@ -156,7 +167,8 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
         const Event *event = &events[i];
         switch (event->kind) {
         case EVENT_INST:
-            emit_line(out, "lp_wait(&s->%s);", trainer_event(t, event->class, event->backward, event->inst));
+            emit_line(out, "lp_wait(&s->%s);",
+                      trainer_event(t, event->class, event->backward, event->inst));
             break;
         case EVENT_MESSAGE:
             print_message_wait(t, out, place->stage, event, micro);
@@ -194,7 +206,7 @@ bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
     return false;
 }
 
-/* ---- links in order ------------------------------------------------------------------------------ */
+/* ---- links in order ---- */
 
 static int link_waits(const Trainer *t, int stage, bool backward, int link, const Event **ret)
 {
@@ -254,7 +266,8 @@ static void print_bucket_table(Trainer *t, Emit *out, int s, bool backward)
     }
     const char *part = backward ? "backward" : "forward";
     emit_comment(out, "Buckets whose gathers each link waits for.");
-    emit_line(out, "static const int stage%d_%s_buckets[%d][%d] = {%s};", s, part, stage->links, widest, rows.at);
+    emit_line(out, "static const int stage%d_%s_buckets[%d][%d] = {%s};", s, part, stage->links,
+              widest, rows.at);
     emit_blank(out);
     emit_open_function(out, "static void stage%d_%s_wait(State *s, int link)", s, part);
     emit_open(out, "for (int i = 0; i < %d; i++)", widest);
@@ -270,7 +283,8 @@ static bool closes_bucket(const StageProgram *stage, int link)
 {
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
-        if (bucket->close_link == link && path_communicates(&stage->groups.at[bucket->group].reduce))
+        if (bucket->close_link == link &&
+            path_communicates(&stage->groups.at[bucket->group].reduce))
             return true;
     }
     return false;
@@ -295,7 +309,8 @@ static void print_run(Trainer *t, Emit *out, int s, bool backward, int begin, in
     const char *part = backward ? "backward" : "forward", *name = t->class_name[class];
     Place place = {.kind = PLACE_LINK, .stage = s, .backward = backward, .index = begin};
     bool closes = backward && any_closes(stage, begin, end), loop = end - begin > 1;
-    const char *link = arena_printf(t->arena, "%d", begin), *at = arena_printf(t->arena, "%d", before);
+    const char *link = arena_printf(t->arena, "%d", begin),
+               *at = arena_printf(t->arena, "%d", before);
     if (!loop && has_other_waits(t, s, backward, begin)) {
         trainer_print_waits(t, out, &place, "micro");
         buckets = false;
@@ -326,7 +341,8 @@ static void print_links(Trainer *t, Emit *out, int s, bool backward, bool bucket
     for (int i = 0; i < stage->links;) {
         int end = i + 1;
         bool alone = has_other_waits(t, s, backward, i);
-        while (!alone && end < stage->links && class_of(t, &stage->link[end]) == class_of(t, &stage->link[i]) &&
+        while (!alone && end < stage->links &&
+               class_of(t, &stage->link[end]) == class_of(t, &stage->link[i]) &&
                !has_other_waits(t, s, backward, end))
             end++;
         CHECK(n < 256);
@@ -340,16 +356,17 @@ static void print_links(Trainer *t, Emit *out, int s, bool backward, bool bucket
     }
 }
 
-/* ---- functions of the stage ---------------------------------------------------------------------- */
+/* ---- functions of the stage ---- */
 
 static void print_slots(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    emit_comment(out, "Where stage %d keeps micro-batch `micro`: slot micro mod n of each ring.", s);
-    emit_open_function(out, "static Slots stage%d_slots(const State *s, int micro)", s);
-    emit_line(out, "Slots at = {{0}};");
-    emit_line(out, "at.base[AT_ARENA] = s->arena;");
-    emit_line(out, "at.base[AT_SCRATCH] = s->arena + %lldL;", (long long)stage->scratch);
+    emit_comment(out, "Where stage %d keeps micro-batch `micro`: slot micro mod n of each ring.",
+                 s);
+    emit_open_function(out, "static LpSlots stage%d_slots(const State *s, int micro)", s);
+    emit_line(out, "LpSlots at = {{0}};");
+    emit_line(out, "at.base[LP_AT_ARENA] = s->arena;");
+    emit_line(out, "at.base[LP_AT_SCRATCH] = s->arena + %lldL;", (long long)stage->scratch);
     bool uses_micro = false;
     for (int r = 0; r < RING_COUNT; r++) {
         const Ring *ring = &stage->ring[r];
@@ -358,8 +375,8 @@ static void print_slots(Trainer *t, Emit *out, int s)
         if (ring->n == 1) {
             emit_line(out, "at.base[%s] = s->arena + %lldL;", ring_name[r], (long long)ring->base);
         } else {
-            emit_line(out, "at.base[%s] = s->arena + %lldL + micro %% %d * %lldL;", ring_name[r], (long long)ring->base,
-                      ring->n, (long long)ring->stride);
+            emit_line(out, "at.base[%s] = s->arena + %lldL + micro %% %d * %lldL;", ring_name[r],
+                      (long long)ring->base, ring->n, (long long)ring->stride);
             uses_micro = true;
         }
     }
@@ -380,6 +397,15 @@ static const Copy *find_data(const StageProgram *stage, int data)
     return NULL;
 }
 
+static const char *begin_text(Trainer *t, const Copy *copy, int axis)
+{
+    const AtomList *list = &copy->place.shard[axis];
+    if (list->n == 0)
+        return "0";
+    return arena_printf(t->arena, "s->index[%s] * %lld", trainer_list(t, list, false),
+                        (long long)copy->local[axis]);
+}
+
 /* One call for all data that lie alike on the ranks. */
 static void print_load(Trainer *t, Emit *out, int s)
 {
@@ -398,14 +424,14 @@ static void print_load(Trainer *t, Emit *out, int s)
             bool together = e >= d && other && place_equal(&copy->place, &other->place);
             done[e] = done[e] || together;
             if (together)
-                str_putf(&args, ", (%s *)(at.base[AT_DATA] + %lld)", e == DATA_WEIGHT ? "float" : "int32_t",
-                         (long long)stage->data_offset[e]);
+                str_putf(&args, ", (%s *)(at.base[LP_AT_DATA] + %lld)",
+                         e == DATA_WEIGHT ? "float" : "int32_t", (long long)stage->data_offset[e]);
             else
                 str_put(&args, ", NULL");
         }
-        emit_line(out, "lp_batch(step, micro, (int)(%s), %lld, (int)(%s), %lld%s);",
-                  trainer_origin(t, &copy->place.shard[0], copy->local[0]), (long long)copy->local[0],
-                  trainer_origin(t, &copy->place.shard[1], copy->local[1]), (long long)copy->local[1], args.at);
+        emit_line(out, "lp_batch(step, micro, %s, %lld, %s, %lld%s);", begin_text(t, copy, 0),
+                  (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
+                  args.at);
     }
 }
 
@@ -414,7 +440,8 @@ static int flagged_micro(const StageProgram *stage, PartKind part, bool last)
 {
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
-        if (entry->kind == ENTRY_COMPUTE && (entry->part == PART_F) == (part == PART_F) && (last ? entry->last : entry->first))
+        if (entry->kind == ENTRY_COMPUTE && (entry->part == PART_F) == (part == PART_F) &&
+            (last ? entry->last : entry->first))
             return entry->micro;
     }
     return NONE;
@@ -423,13 +450,14 @@ static int flagged_micro(const StageProgram *stage, PartKind part, bool last)
 static void print_parts(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    bool forward_waits = has_bucket_waits(t, s, false), backward_waits = has_bucket_waits(t, s, true);
+    bool forward_waits = has_bucket_waits(t, s, false),
+         backward_waits = has_bucket_waits(t, s, true);
     if (forward_waits)
         print_bucket_table(t, out, s, false);
     if (backward_waits)
         print_bucket_table(t, out, s, true);
     emit_open_function(out, "static void stage%d_forward(State *s, int64_t step, int micro)", s);
-    emit_line(out, "const Slots at = stage%d_slots(s, micro);", s);
+    emit_line(out, "const LpSlots at = stage%d_slots(s, micro);", s);
     emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_F, false));
     if (!stage->ring[RING_DATA].n)
         emit_line(out, "(void)step;");
@@ -438,11 +466,13 @@ static void print_parts(Trainer *t, Emit *out, int s)
     emit_close(out, "");
     emit_blank(out);
     emit_open_function(out, "static void stage%d_backward(State *s, int micro)", s);
-    emit_line(out, "const Slots at = stage%d_slots(s, micro);", s);
+    emit_line(out, "const LpSlots at = stage%d_slots(s, micro);", s);
     emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_B, false));
     if (any_closes(stage, 0, stage->links))
-        emit_line(out, "const bool last = micro == %d; /* gradients are complete: their buckets may go */",
-                  flagged_micro(stage, PART_B, true));
+        emit_line(
+            out,
+            "const bool last = micro == %d; /* gradients are complete: their buckets may go */",
+            flagged_micro(stage, PART_B, true));
     print_links(t, out, s, true, backward_waits);
     emit_close(out, "");
     emit_blank(out);
@@ -469,14 +499,17 @@ static void print_message(Trainer *t, Emit *out, int s, EntryKind kind, MsgKind 
     int id = send ? act ? body->out : body->grad_out : act ? body->in : body->grad_in;
     RingKind ring = send ? act ? RING_OUT : RING_GRAD_OUT : act ? RING_IN : RING_GRAD_IN;
     const char *verb = send ? "send" : "recv", *what = act ? "activation" : "gradient";
-    emit_comment(out, "%s stage %d: %s.", send ? "To" : "From", entry->peer, shape_comment(t, body, id));
+    emit_comment(out, "%s stage %d: %s.", send ? "To" : "From", entry->peer,
+                 shape_comment(t, body, id));
     emit_open_function(out, "static void stage%d_%s_%s(State *s, int micro)", s, verb, what);
-    emit_line(out, "const Slots at = stage%d_slots(s, micro);", s);
+    emit_line(out, "const LpSlots at = stage%d_slots(s, micro);", s);
     Place place = {.kind = send ? PLACE_SEND : PLACE_RECV, .stage = s, .index = message};
     trainer_print_waits(t, out, &place, "micro");
-    const char *slot = stage->ring[ring].n == 1 ? "0" : arena_printf(t->arena, "micro %% %d", stage->ring[ring].n);
-    emit_line(out, "lp_%s(&s->%s_%s[%s], peer_of(s, %d), %s, at.base[%s], %lldL);", verb, verb, what, slot, entry->peer,
-              act ? "LP_ACTIVATION" : "LP_GRADIENT", ring_name[ring], (long long)body->copies.at[id].bytes);
+    const char *slot =
+        stage->ring[ring].n == 1 ? "0" : arena_printf(t->arena, "micro %% %d", stage->ring[ring].n);
+    emit_line(out, "lp_%s(&s->%s_%s[%s], peer_of(s, %d), %s, at.base[%s], %lldL);", verb, verb,
+              what, slot, entry->peer, act ? "LP_ACTIVATION" : "LP_GRADIENT", ring_name[ring],
+              (long long)body->copies.at[id].bytes);
     emit_close(out, "");
     emit_blank(out);
 }

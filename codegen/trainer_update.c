@@ -1,4 +1,5 @@
-/* trainer_update.c - what happens to gradients and weights of a stage once a step: buckets, norm, optimizer. */
+/* trainer_update.c - what happens to gradients and weights of a stage once a step: buckets, norm,
+ * optimizer. */
 #include <string.h>
 
 #include "codegen/trainer.h"
@@ -49,7 +50,7 @@ static int print_runs(Trainer *t, Emit *out, int s, int g)
                  member->decay ? "true" : "false");
         begin = stop;
     }
-    emit_line(out, "static const DecayRun stage%d_runs%d[] = {%s};", s, g, rows.at);
+    emit_line(out, "static const LpRun stage%d_runs%d[] = {%s};", s, g, rows.at);
     return n;
 }
 
@@ -58,11 +59,12 @@ static void print_tables(Trainer *t, Emit *out, int s)
     const StageProgram *stage = &t->program->stage[s];
     int runs[64];
     CHECK(stage->groups.n < 64);
-    emit_comment(out, "Gradients that take one path to their optimizer lie side by side: a group. Runs of elements with one "
+    emit_comment(out, "Gradients that take one path to their optimizer lie side by side: a group. "
+                      "Runs of elements with one "
                       "weight-decay flag.");
     for (int g = 0; g < stage->groups.n; g++)
         runs[g] = print_runs(t, out, s, g);
-    emit_line(out, "static const Group stage%d_groups[] = {", s);
+    emit_line(out, "static const LpGroup stage%d_groups[] = {", s);
     out->depth++;
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
@@ -71,20 +73,23 @@ static void print_tables(Trainer *t, Emit *out, int s)
             rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
         AtomList share = group->share, owner = atoms_as_list(rest);
         bool home = group->tied_stage == NONE || s < group->tied_stage;
-        emit_line(out, "{%lldL, %lldL, %lldL, %lldL, %s, %s, %s, stage%d_runs%d, %d},", (long long)group->weight,
-                  (long long)group->gradient, (long long)group->moment1, (long long)group->moment2,
-                  trainer_list(t, &share, false), trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g]);
+        emit_line(out, "{%lldL, %lldL, %lldL, %lldL, %s, %s, %s, stage%d_runs%d, %d},",
+                  (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
+                  (long long)group->moment2, trainer_list(t, &share, false),
+                  trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g]);
     }
     out->depth--;
     emit_line(out, "};");
-    emit_comment(out, "Pieces of groups that move as one: group, lowest link, first element, elements, first element of the "
+    emit_comment(out, "Pieces of groups that move as one: group, lowest link, first element, "
+                      "elements, first element of the "
                       "optimizer's state, elements of this rank's share.");
-    emit_line(out, "static const Bucket stage%d_buckets[] = {", s);
+    emit_line(out, "static const LpBucket stage%d_buckets[] = {", s);
     out->depth++;
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
-        emit_line(out, "{%d, %d, %lldL, %lldL, %lldL, %lldL},", bucket->group, bucket->close_link, (long long)bucket->begin,
-                  (long long)bucket->elements, (long long)bucket->share_begin, (long long)bucket->share_elements);
+        emit_line(out, "{%d, %d, %lldL, %lldL, %lldL, %lldL},", bucket->group, bucket->close_link,
+                  (long long)bucket->begin, (long long)bucket->elements,
+                  (long long)bucket->share_begin, (long long)bucket->share_elements);
     }
     out->depth--;
     emit_line(out, "};");
@@ -108,7 +113,9 @@ static void print_path(Trainer *t, Emit *out, const Path *path)
             break;
         case MOVE_REDUCE_SCATTER:
             emit_line(out, "count /= %lld;", n);
-            emit_line(out, "lp_reduce_scatter(event, s->comm[%s], flat, flat + s->index[%s] * count, count, LP_F32, LP_SUM);",
+            emit_line(out,
+                      "lp_reduce_scatter(event, s->comm[%s], flat, flat + s->index[%s] * count, "
+                      "count, LP_F32, LP_SUM);",
                       list, list);
             emit_line(out, "flat += s->index[%s] * count;", list);
             break;
@@ -117,7 +124,10 @@ static void print_path(Trainer *t, Emit *out, const Path *path)
             emit_line(out, "flat += s->index[%s] * count;", list);
             break;
         case MOVE_ALL_GATHER:
-            emit_line(out, "lp_all_gather(event, s->comm[%s], flat, flat - s->index[%s] * count, count, LP_F32);", list, list);
+            emit_line(out,
+                      "lp_all_gather(event, s->comm[%s], flat, flat - s->index[%s] * count, count, "
+                      "LP_F32);",
+                      list, list);
             emit_line(out, "flat -= s->index[%s] * count;", list);
             emit_line(out, "count *= %lld;", n);
             break;
@@ -148,20 +158,29 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
 {
     const StageProgram *stage = &t->program->stage[s];
     const char *name = gather ? "gather" : "reduce";
-    emit_comment(out, gather ? "Brings the shares of a bucket of `field` (weights, or gradients) to every rank that uses them."
-                             : "Brings the gradients of a bucket to the ranks whose optimizer shares they are.");
+    emit_comment(
+        out,
+        gather ? "Brings the shares of a bucket of `field` (weights, or gradients) to every rank "
+                 "that uses them."
+               : "Brings the gradients of a bucket to the ranks whose optimizer shares they are.");
     if (gather)
         emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field)", s, name);
     else
         emit_open_function(out, "static void stage%d_%s(State *s, int b)", s, name);
-    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "LpEvent *event = &s->bucket[b];");
     if (gather) {
         emit_line(out, "int64_t count = bucket->share_elements;");
-        emit_line(out, "float *flat = (float *)arena_at(s, field) + bucket_share(s, stage%d_groups, bucket);", s);
+        emit_line(out,
+                  "float *flat = (float *)arena_at(s, field) + lp_bucket_share(s->index, "
+                  "stage%d_groups, bucket);",
+                  s);
     } else {
         emit_line(out, "int64_t count = bucket->elements;");
-        emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient) + bucket->begin;", s);
+        emit_line(out,
+                  "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient) + "
+                  "bucket->begin;",
+                  s);
     }
     if (trainer_bucket_waits(t, out, s, gather ? PLACE_GATHER : PLACE_REDUCE))
         emit_line(out, "lp_wait(event);");
@@ -208,7 +227,8 @@ static void print_close(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
     (void)t;
-    emit_comment(out, "Starts the reductions of the buckets that are complete once backward of this link is done.");
+    emit_comment(out, "Starts the reductions of the buckets that are complete once backward of "
+                      "this link is done.");
     emit_open_function(out, "static void stage%d_close(State *s, int link)", s);
     emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
     emit_line(out, "if (stage%d_buckets[b].close_link == link)", s);
@@ -238,22 +258,37 @@ static const char *loss_owner(Trainer *t, int s)
     return "0.0f";
 }
 
+static bool waits_for_world(const Trainer *t, const Place *place)
+{
+    const Event *events;
+    int n = waits_at(t->waits, place, &events);
+    for (int i = 0; i < n; i++) {
+        if (events[i].kind == EVENT_WORLD)
+            return true;
+    }
+    return false;
+}
+
 static void print_norm(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
     Place world = {.kind = PLACE_WORLD, .stage = s}, clip = {.kind = PLACE_CLIP, .stage = s};
-    emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and all parameters share one "
+    emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and "
+                      "all parameters share one "
                       "reduction.");
     emit_open_function(out, "static void stage%d_norm(State *s)", s);
     emit_line(out, "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
     emit_line(out, "double norm2 = 0.0;");
     bool own = trainer_bucket_waits(t, out, s, PLACE_NORM);
     emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
-    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
-    emit_line(out, "const Group *group = &stage%d_groups[bucket->group];", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (own)
         emit_line(out, "lp_wait(&s->bucket[b]);");
-    emit_line(out, "const float *g = (float *)arena_at(s, group->gradient) + bucket_share(s, stage%d_groups, bucket);", s);
+    emit_line(out,
+              "const float *g = (float *)arena_at(s, group->gradient) + lp_bucket_share(s->index, "
+              "stage%d_groups, bucket);",
+              s);
     emit_line(out, "if (group->home && s->index[group->owner] == 0)");
     emit_line(out, "    norm2 += lp_sumsq(bucket->share_elements, g);");
     emit_close(out, "");
@@ -261,8 +296,9 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_line(out, "pair[0] = %s;", loss_owner(t, s));
     emit_line(out, "pair[1] = (float)norm2;");
     emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, 2, LP_F32, LP_SUM);");
+    if (!waits_for_world(t, &clip))
+        emit_line(out, "lp_wait(&s->world);");
     trainer_print_waits(t, out, &clip, NULL);
-    emit_line(out, "lp_wait(&s->world);");
     emit_line(out, "s->loss = pair[0];");
     emit_line(out, "s->norm = sqrt(pair[1]);");
     emit_line(out, "const double limit = s->rank->options->clip;");
@@ -274,13 +310,20 @@ static void print_norm(Trainer *t, Emit *out, int s)
 static void print_update(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    emit_comment(out, "AdamW on this rank's share of a bucket, then the new weights go to whoever uses them.");
+    emit_comment(
+        out,
+        "AdamW on this rank's share of a bucket, then the new weights go to whoever uses them.");
     emit_open_function(out, "static void stage%d_update(State *s, int b)", s);
-    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
-    emit_line(out, "const Group *group = &stage%d_groups[bucket->group];", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
         emit_line(out, "lp_wait(&s->bucket[b]);");
-    emit_line(out, "update_share(s, group, bucket, bucket_share(s, stage%d_groups, bucket));", s);
+    emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);", s);
+    emit_line(out, "const LpOptions *o = s->rank->options;");
+    emit_line(out,
+              "const LpAdam adam = lp_adam(o->beta1, o->beta2, o->eps, o->weight_decay, s->lr, "
+              "s->step, s->coef);");
+    emit_line(out, "lp_update_share(s->arena, group, bucket, begin, adam);");
     if (stage_communicates(stage, true))
         emit_line(out, "stage%d_gather(s, b, group->weight);", s);
     emit_close(out, "");
@@ -295,18 +338,22 @@ static void print_tied(Trainer *t, Emit *out, int s)
         any = any || stage->groups.at[g].tied_stage != NONE;
     if (!any)
         return;
-    emit_comment(out, "A tied parameter has a home in two stages: the gradients of both are added, so both copies take the same "
+    emit_comment(out, "A tied parameter has a home in two stages: the gradients of both are added, "
+                      "so both copies take the same "
                       "step.");
     emit_open_function(out, "static void stage%d_tied(State *s, int g)", s);
     emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
-    emit_line(out, "const Bucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "if (bucket->group != g)");
     emit_line(out, "    continue;");
     if (trainer_bucket_waits(t, out, s, PLACE_TIED))
         emit_line(out, "lp_wait(&s->bucket[b]);");
     emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[g].gradient);", s);
-    emit_line(out, "lp_all_reduce(&s->bucket[b], s->tied, flat + bucket_share(s, stage%d_groups, bucket), "
-                   "bucket->share_elements, LP_F32, LP_SUM);", s);
+    emit_line(out,
+              "lp_all_reduce(&s->bucket[b], s->tied, flat + lp_bucket_share(s->index, "
+              "stage%d_groups, bucket), "
+              "bucket->share_elements, LP_F32, LP_SUM);",
+              s);
     emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
@@ -321,7 +368,8 @@ static void print_dump(Trainer *t, Emit *out, int s)
     if (stage_communicates(stage, true)) {
         emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
         emit_line(out, "lp_wait(&s->bucket[b]);");
-        emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient);", s, s, s);
+        emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient);",
+                  s, s, s);
         emit_line(out, "lp_wait(&s->bucket[b]);");
         emit_close(out, "");
     }

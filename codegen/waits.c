@@ -31,8 +31,8 @@ typedef struct Flight {
 
 static bool place_same(const Place *a, const Place *b)
 {
-    return a->kind == b->kind && a->stage == b->stage && a->class == b->class && a->backward == b->backward &&
-           a->inst == b->inst && a->index == b->index;
+    return a->kind == b->kind && a->stage == b->stage && a->class == b->class &&
+           a->backward == b->backward && a->inst == b->inst && a->index == b->index;
 }
 
 static Entries *entries_at(Waits *waits, Place place)
@@ -50,8 +50,9 @@ static void add_event(Waits *waits, Place place, Event event)
     Entries *entries = entries_at(waits, place);
     for (int i = 0; i < entries->events.n; i++) {
         Event *known = &entries->events.at[i];
-        if (known->kind == event.kind && known->class == event.class && known->backward == event.backward &&
-            known->inst == event.inst && known->stream == event.stream && known->bucket == event.bucket) {
+        if (known->kind == event.kind && known->class == event.class &&
+            known->backward == event.backward && known->inst == event.inst &&
+            known->stream == event.stream && known->bucket == event.bucket) {
             known->any_slot = known->any_slot || event.any_slot;
             return;
         }
@@ -71,14 +72,16 @@ int waits_at(const Waits *waits, const Place *place, const Event **ret_events)
 }
 
 /* Which instruction of which class the Step runs. */
-static void find_inst(const Program *program, const Step *step, int *ret_class, int *ret_backward, int *ret_inst)
+static void find_inst(const Program *program, const Step *step, int *ret_class, int *ret_backward,
+                      int *ret_inst)
 {
     const Body *body = step->body;
     for (int c = 0; c < program->net->classes.n; c++) {
         if (program->body[c] == body)
             *ret_class = c;
     }
-    bool forward = step->inst >= body->forward.at && step->inst < body->forward.at + body->forward.n;
+    bool forward =
+        step->inst >= body->forward.at && step->inst < body->forward.at + body->forward.n;
     *ret_backward = !forward;
     *ret_inst = (int)(step->inst - (forward ? body->forward.at : body->backward.at));
 }
@@ -87,11 +90,13 @@ static Event event_of(const Program *program, const Step *step)
 {
     Event event = {.kind = EVENT_WORLD};
     switch (step->kind) {
-    case STEP_SEND: case STEP_RECV:
+    case STEP_SEND:
+    case STEP_RECV:
         event.kind = EVENT_MESSAGE;
         event.stream = step->stream;
         break;
-    case STEP_MOVE: case STEP_TIED:
+    case STEP_MOVE:
+    case STEP_TIED:
         if (step->inst) {
             event.kind = EVENT_INST;
             find_inst(program, step, &event.class, &event.backward, &event.inst);
@@ -106,8 +111,8 @@ static Event event_of(const Program *program, const Step *step)
     return event;
 }
 
-/* Messages, buckets and the world belong to a stage: a link waits for them before its body. Collectives of bodies are waited for at
- * the instruction. */
+/* Messages, buckets and the world belong to a stage: a link waits for them before its body.
+ * Collectives of bodies are waited for at the instruction. */
 static Place place_of(const Program *program, const Step *step, EventKind kind)
 {
     Place place = {.stage = step->stage};
@@ -119,28 +124,35 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
             place.stage = NONE;
             return place;
         }
-        return (Place){.kind = PLACE_LINK, .stage = step->stage, .backward = place.backward, .index = step->link};
+        return (Place){.kind = PLACE_LINK,
+                       .stage = step->stage,
+                       .backward = place.backward,
+                       .index = step->link};
     }
     place.index = step->bucket == NONE ? 0 : step->bucket;
     switch (step->kind) {
     case STEP_LOAD:
         place.kind = PLACE_LOAD;
         break;
-    case STEP_SEND: case STEP_RECV:
+    case STEP_SEND:
+    case STEP_RECV:
         place.kind = step->kind == STEP_SEND ? PLACE_SEND : PLACE_RECV;
         place.index = step->message;
         break;
     case STEP_TIED:
         place.kind = PLACE_TIED;
         break;
-    case STEP_OWN_LOSS: case STEP_WORLD:
+    case STEP_OWN_LOSS:
+    case STEP_WORLD:
         place.kind = PLACE_WORLD;
         break;
     case STEP_MOVE:
         place.kind = entry->kind == ENTRY_UPDATE ? PLACE_GATHER : PLACE_REDUCE;
         break;
     default:
-        place.kind = step->node->op == OP_SUMSQ ? PLACE_NORM : step->node->op == OP_CLIP ? PLACE_CLIP : PLACE_UPDATE;
+        place.kind = step->node->op == OP_SUMSQ  ? PLACE_NORM
+                     : step->node->op == OP_CLIP ? PLACE_CLIP
+                                                 : PLACE_UPDATE;
         break;
     }
     return place;
@@ -148,8 +160,10 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
 
 static RingKind ring_of_stream(Stream stream)
 {
-    return stream == STREAM_SEND_ACT ? RING_OUT : stream == STREAM_RECV_ACT ? RING_IN
-           : stream == STREAM_SEND_GRAD ? RING_GRAD_OUT : RING_GRAD_IN;
+    return stream == STREAM_SEND_ACT    ? RING_OUT
+           : stream == STREAM_RECV_ACT  ? RING_IN
+           : stream == STREAM_SEND_GRAD ? RING_GRAD_OUT
+                                        : RING_GRAD_IN;
 }
 
 static bool same_slot(const Program *program, const Step *step, Stream stream, int micro)
@@ -169,7 +183,8 @@ static void wait_until(Waits *waits, const Step *step, Stream stream, Flight *fl
             continue;
         }
         Event event = flying->event;
-        event.any_slot = event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, stream, flying->micro);
+        event.any_slot =
+            event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, stream, flying->micro);
         add_event(waits, place_of(waits->program, step, event.kind), event);
     }
     flight->steps.n = kept;
@@ -197,7 +212,8 @@ static void walk_stage(Waits *waits, int stage)
     for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
         for (int w = 0; w < step->waits; w++) {
             if (step->wait[w].stream != STREAM_COMPUTE)
-                wait_until(waits, step, step->wait[w].stream, &flight[step->wait[w].stream], step->wait[w].seq);
+                wait_until(waits, step, step->wait[w].stream, &flight[step->wait[w].stream],
+                           step->wait[w].seq);
         }
         if (step->stream == STREAM_COMPUTE)
             continue;
@@ -209,7 +225,8 @@ static void walk_stage(Waits *waits, int stage)
             }
         }
         Flying *flying = &vec_push(scratch, &own->steps);
-        *flying = (Flying){event_of(waits->program, step), step->micro, step->seq, step->operands, {{0}}};
+        *flying =
+            (Flying){event_of(waits->program, step), step->micro, step->seq, step->operands, {{0}}};
         memcpy(flying->operand, step->operand, (size_t)step->operands * sizeof step->operand[0]);
     }
     arena_free(scratch);

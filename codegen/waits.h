@@ -1,11 +1,12 @@
-/* waits.h - what a host trainer must wait for, where: the events of the walk, named so that one body serves all layers and
- * micro-batches.
+/* waits.h - what a host trainer must wait for, where: the events of the walk, named so that one
+ * body serves all layers and micro-batches.
  *
- * A Step of the walk waits for numbers of other streams; emitted code waits for named events: the collective of an instruction,
- * a message of a ring slot, a bucket, the world reduction. All walks of the plan are taken together: the union of what
- * a place ever waits for is waited for every time, since waiting for an idle event costs nothing. A stream of the walk runs in
- * order, MPI operations do not: a wait for number k of a stream is one for every earlier number that is not known to be
- * finished. All waits happen on the one thread that issues everything. */
+ * A Step of the walk waits for numbers of other streams; emitted code waits for named events: the
+ * collective of an instruction, a message of a ring slot, a bucket, the world reduction. All walks
+ * of the plan are taken together: the union of what a place ever waits for is waited for every
+ * time, since waiting for an idle event costs nothing. A stream of the walk runs in order, MPI
+ * operations do not: a wait for number k of a stream is one for every earlier number that is not
+ * known to be finished. All waits happen on the one thread that issues everything. */
 #ifndef LPLAN_CODEGEN_WAITS_H
 #define LPLAN_CODEGEN_WAITS_H
 
@@ -18,15 +19,22 @@ typedef struct Event {
     int class, backward, inst; /* EVENT_INST */
     Stream stream;             /* EVENT_MESSAGE */
     int bucket;
-    bool any_slot;             /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
+    bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
 } Event;
 
 typedef enum {
-    PLACE_INST,   /* before an instruction: of every stage */
-    PLACE_LINK,   /* before a link's body */
-    PLACE_LOAD,   /* before the batch is read */
-    PLACE_SEND, PLACE_RECV,
-    PLACE_REDUCE, PLACE_TIED, PLACE_NORM, PLACE_WORLD, PLACE_CLIP, PLACE_UPDATE, PLACE_GATHER,
+    PLACE_INST, /* before an instruction: of every stage */
+    PLACE_LINK, /* before a link's body */
+    PLACE_LOAD, /* before the batch is read */
+    PLACE_SEND,
+    PLACE_RECV,
+    PLACE_REDUCE,
+    PLACE_TIED,
+    PLACE_NORM,
+    PLACE_WORLD,
+    PLACE_CLIP,
+    PLACE_UPDATE,
+    PLACE_GATHER,
     PLACE_COUNT
 } PlaceKind;
 

@@ -11,7 +11,8 @@ typedef struct Account {
 static void add(Account *account, const Traffic *want, int stage, int64_t count, int64_t bytes,
                 int64_t ns, int64_t exposed_ns)
 {
-    Traffic *row = &account->times->traffic.at[traffic_row(account->arena, account->times, want)];
+    int index = traffic_row(account->arena, account->times, want);
+    Traffic *row = &account->times->traffic.at[index];
     StageTimes *own = &account->times->stage[stage];
     row->count[stage] += count;
     row->bytes[stage] += bytes * count;
@@ -22,11 +23,13 @@ static void add(Account *account, const Traffic *want, int stage, int64_t count,
     own->busy_ns[want->stream] += ns * count;
 }
 
-/* ---- inside blocks -------------------------------------------------------------------------------- */
+/* ---- inside blocks
+ * -------------------------------------------------------------------------------- */
 
-static void add_segment(Account *account, int stage, const Card *card, bool backward, int64_t length)
+static void add_segment(Account *account, int stage, const Card *card, bool backward,
+                        int64_t length)
 {
-    const Pricer *pricer = &account->family->variant->pricer;
+    const Pricer *pricer = &account->family->deck->pricer;
     const Body *body = card->body;
     const InstList *list = backward ? &body->backward : &body->forward;
     const CardSegment *segment = backward ? &card->backward : &card->forward;
@@ -64,7 +67,7 @@ static void add_links(Account *account, int stage)
     StageTimes *own = &account->times->stage[stage];
     int64_t load = family_stage(account->family, begin, end)->forward_ns;
     for (int i = begin; i < end; i++) {
-        const Card *card = &family->card[family->variant->net->chain.at[i].class];
+        const Card *card = family_card(family, i);
         load -= i == begin ? card->forward.ns : card->forward.next_ns;
         add_segment(account, stage, card, false,
                     i == begin ? card->forward.ns : card->forward.next_ns);
@@ -75,7 +78,8 @@ static void add_links(Account *account, int stage)
     own->busy_ns[STREAM_COMPUTE] += family->order->micros * load;
 }
 
-/* ---- between stages ------------------------------------------------------------------------------- */
+/* ---- between stages
+ * ------------------------------------------------------------------------------- */
 
 static void add_rows(Account *account, const OrderTimes *length, const int64_t *end)
 {
@@ -101,13 +105,13 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
                         .stream = row->backward ? STREAM_SEND_GRAD : STREAM_SEND_ACT,
                         .what = row->backward ? "activation gradients" : "activations"};
         add(account, &want, from, 1, account->family->hop_bytes, hop, 0);
-        Traffic *sent =
-            &account->times->traffic.at[traffic_row(account->arena, account->times, &want)];
-        sent->exposed_ns[s] += late;
+        int index = traffic_row(account->arena, account->times, &want);
+        account->times->traffic.at[index].exposed_ns[s] += late;
     }
 }
 
-/* ---- the end of the step --------------------------------------------------------------------------- */
+/* ---- the end of the step
+ * --------------------------------------------------------------------------- */
 
 static void add_path(Account *account, int stage, const Path *path, int64_t count, int width,
                      const char *what, int64_t exposed, int64_t whole)
@@ -143,8 +147,8 @@ static void add_buckets(Account *account, int stage, const StageCost *cost, int6
         const StageBucket *bucket = &cost->bucket[b];
         add_path(account, stage, bucket->reduce, bucket->elements, dtype_bytes(recipe->gradient),
                  "weight gradients", waited, reduce);
-        add_path(account, stage, bucket->gather, bucket->share_elements, dtype_bytes(recipe->weight),
-                 "weights", gathered, gather);
+        add_path(account, stage, bucket->gather, bucket->share_elements,
+                 dtype_bytes(recipe->weight), "weights", gathered, gather);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/lower/sync.h"
+#include "planner/resize.h"
 
 static int64_t align64(int64_t bytes)
 {
@@ -27,8 +28,8 @@ typedef struct Run {
     Arena *scratch;
     const Body *body;
     Sync *sync;
-    int64_t *base;   /* per copy */
-    int64_t stride;  /* from one link's bytes to the next one's */
+    int64_t *base;  /* per copy */
+    int64_t stride; /* from one link's bytes to the next one's */
     int links;
     VEC(int64_t) end[STREAM_COUNT];
 } Run;
@@ -37,9 +38,9 @@ typedef struct Run {
 static void make_bases(Run *run)
 {
     const Body *body = run->body;
-    int64_t scratch = align64(body->forward_temp_bytes > body->backward_temp_bytes
-                                  ? body->forward_temp_bytes
-                                  : body->backward_temp_bytes);
+    int64_t scratch =
+        align64(body->forward_temp_bytes > body->backward_temp_bytes ? body->forward_temp_bytes
+                                                                     : body->backward_temp_bytes);
     int64_t at = scratch + align64(body->saved_bytes);
     run->base = ARENA_ARRAY(run->scratch, int64_t, body->copies.n + 1);
     for (int i = 0; i < body->copies.n; i++) {
@@ -125,6 +126,7 @@ static CardSegment run_list(const Pricer *pricer, const Body *body, const InstLi
     segment.next_ns = segment.ns;
     if (inner)
         segment.next_ns = run_links(body, list, price, 2, acc_end) - segment.ns;
+    /* two links may hide of each other what many cannot: a row never takes less than its work */
     for (int i = 0; i < list->n; i++) {
         const Inst *inst = &list->at[i];
         segment.flops += inst_flops(pricer, body, inst);
@@ -135,6 +137,8 @@ static CardSegment run_list(const Pricer *pricer, const Body *body, const InstLi
             segment.compute_ns += price[i];
         }
     }
+    if (segment.next_ns < segment.compute_ns)
+        segment.next_ns = segment.compute_ns;
     return segment;
 }
 
@@ -170,8 +174,12 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
     bool decay = body->graph->params.at[param].decay;
     if (!group) {
         group = &card->group[card->groups++];
-        *group = (CardGroup){.sharded = sharded, .partial = acc->place.partial, .tied = tied,
-                             .second = second, .decay_first = decay, .decay_runs = 1};
+        *group = (CardGroup){.sharded = sharded,
+                             .partial = acc->place.partial,
+                             .tied = tied,
+                             .second = second,
+                             .decay_first = decay,
+                             .decay_runs = 1};
     } else {
         group->decay_runs += group->decay_last != decay;
     }
@@ -214,10 +222,17 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     return card;
 }
 
-Card *card_all(Arena *arena, const Variant *variant)
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch)
 {
-    Card *card = ARENA_ARRAY(arena, Card, variant->net->classes.n);
-    for (int c = 0; c < variant->net->classes.n; c++)
-        card[c] = card_make(arena, &variant->pricer, &variant->class[c], c);
-    return card;
+    Deck *deck = ARENA_NEW(arena, Deck);
+    deck->variant = variant;
+    deck->micro_batch = micro_batch;
+    int64_t batch = variant->net->dims.at[variant->net->batch].extent * micro_batch;
+    deck->net = net_resize(arena, variant->net, batch, variant->key.tp);
+    deck->pricer = (Pricer){problem->cluster, deck->net, &variant->mesh,
+                            recipe_by_name(problem->job.recipe), 0};
+    deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);
+    for (int c = 0; c < deck->net->classes.n; c++)
+        deck->card[c] = card_make(arena, &deck->pricer, &variant->class[c], c);
+    return deck;
 }

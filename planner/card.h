@@ -20,13 +20,13 @@ typedef struct CardSegment {
 
 /* Parameters of the link that take one path to their optimizer: a part of a Program's group. */
 typedef struct CardGroup {
-    AtomSet sharded, partial; /* of their accumulators, on the variant's mesh */
-    int tied;                 /* the other home link of a tied parameter, or NONE */
-    bool second;              /* this is the second use of it */
-    int64_t elements;         /* local, each parameter padded to 16 */
-    int64_t ready_ns;         /* in backward: the last accumulator is complete */
+    AtomSet sharded, partial;     /* of their accumulators, on the card's mesh */
+    int tied;                     /* the other home link of a tied parameter, or NONE */
+    bool second;                  /* this is the second use of it */
+    int64_t elements;             /* local, each parameter padded to 16 */
+    int64_t ready_ns;             /* in backward: the last accumulator is complete */
     bool decay_first, decay_last; /* of its first and last parameter, in order */
-    int decay_runs;           /* runs of parameters with one decay flag */
+    int decay_runs;               /* runs of parameters with one decay flag */
 } CardGroup;
 
 typedef struct Card {
@@ -43,8 +43,15 @@ typedef struct Card {
 
 /* The card of one class, on the pricer's net and mesh. */
 Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class);
-/* Cards of all classes of a variant; the bodies stay in the arena. */
-Card *card_all(Arena *arena, const Variant *variant);
+/* Cards of all classes of a variant for so many sequences a micro-batch, on its own mesh. */
+typedef struct Deck {
+    const Variant *variant;
+    int64_t micro_batch;
+    const Net *net;
+    Pricer pricer;
+    Card *card; /* per class */
+} Deck;
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch);
 /* Lengths of the instructions of a body: forward, then backward. */
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body);
 

@@ -1,54 +1,193 @@
 /* cmd_plan.c - lplan plan: the fastest placement that fits, and the report that says why. */
-#include "ir/base/cli.h"
-#include "ir/base/str.h"
-#include "planner/import_hf.h"
-#include "planner/make.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
-static bool pins_of(Cli *cli, Pins *ret)
+#include "planner/ask.h"
+#include "planner/report.h"
+#include "planner/trace.h"
+
+/* ---- nothing fits
+ * --------------------------------------------------------------------------------- */
+
+/* The smallest multiple of the devices on which the job fits, of the cluster as its file has it; 0
+ * when none up to 64 times. */
+static int devices_enough(Cli *cli, const Problem *problem)
 {
-    *ret = pins_none();
-    for (int i = 0; cli_value(cli, "pin", i); i++)
-        if (!pins_parse(cli->diag, cli_value(cli, "pin", i), ret))
-            return false;
-    return true;
+    for (int times = 2; times <= 64; times *= 2) {
+        Arena *scratch = arena_new("more");
+        Problem larger = *problem;
+        larger.arena = scratch;
+        larger.diag = diag_new(scratch);
+        larger.cluster = cluster_load(scratch, larger.diag, cli->args[1]);
+        larger.ranks = problem->ranks * times;
+        SearchResult result = {.found = false};
+        if (larger.cluster && cluster_resize(larger.diag, larger.cluster, larger.ranks)) {
+            Search *search = search_new(&larger);
+            Pins pins = pins_none();
+            SearchLimits limits = {.inside = true, .time_ns = INT64_C(2000000000)};
+            search_run(search, &pins, &limits, &result);
+            search_free(search);
+        }
+        if (larger.cluster)
+            json_doc_free(larger.cluster->doc);
+        arena_free(scratch);
+        if (result.found)
+            return larger.ranks;
+    }
+    return 0;
 }
 
-static bool problem_of(Cli *cli, Problem *ret)
+static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
+                            const SearchResult *result)
 {
-    *ret = (Problem){.arena = cli->arena, .diag = cli->diag, .job = job_default()};
-    int64_t gpus = 0;
-    const char *recipe = cli_value(cli, "recipe", 0);
-    if (!cli_int(cli, "gpus", 1, 1 << 20, &gpus) ||
-        !cli_int(cli, "global-batch", 1, INT64_C(1) << 40, &ret->job.global_batch) ||
-        !cli_int(cli, "seq", 1, INT64_C(1) << 30, &ret->job.sequence))
-        return false;
-    if (recipe && !recipe_by_name(recipe))
-        return diag_error(cli->diag, NO_SPAN, "unknown recipe %s: fp32, bf16 or fp64", recipe);
-    if (recipe)
-        ret->job.recipe = recipe;
-    ret->model = import_model(cli->arena, cli->diag, cli->args[0], NULL);
-    ret->cluster = cluster_load(cli->arena, cli->diag, cli->args[1]);
-    if (!ret->model || !ret->cluster)
-        return false;
-    if (gpus && !cluster_resize(cli->diag, ret->cluster, (int)gpus))
-        return false;
-    ret->ranks = ret->cluster->devices;
-    return problem_read(ret);
+    const Tightest *tightest = &result->tightest;
+    if (cli->json) {
+        json_t *json = json_pack("{s:n, s:o}", "placement", "search", search_json(result));
+        fputs(json_text(cli->arena, json), stdout);
+        json_decref(json);
+    }
+    if (!tightest->known) {
+        diag_error(cli->diag, NO_SPAN, "no plan of these pins can be placed");
+        diag_help(cli->diag,
+                  "heads, feed-forward width, vocabulary and sequence must divide by tp");
+        return CLI_NOTHING_FITS;
+    }
+    diag_error(cli->diag, NO_SPAN, "nothing fits: %s", tightest_text(cli->arena, tightest));
+    diag_note(cli->diag, "nearest to fitting: %s, on stage %d",
+              pins_text(cli->arena, &tightest->pins), tightest->stage);
+    Pins none = pins_none();
+    bool pinned = memcmp(pins, &none, sizeof none) != 0;
+    if (pinned) {
+        SearchResult free_result;
+        Search *search = search_new(problem);
+        SearchLimits limits = {.inside = true};
+        search_run(search, &none, &limits, &free_result);
+        search_free(search);
+        if (free_result.found) {
+            diag_help(cli->diag, "without the pins %s fits, with %s per device",
+                      pins_text(cli->arena, &free_result.best.pins),
+                      str_gib(cli->arena, free_result.best.bytes));
+            return CLI_NOTHING_FITS;
+        }
+    }
+    int devices = devices_enough(cli, problem);
+    if (devices)
+        diag_help(cli->diag, "it fits on %d devices of this kind", devices);
+    else
+        diag_help(cli->diag, "shorten the sequence, or use devices with %s more memory",
+                  str_gib(cli->arena, tightest->bytes - tightest->budget_bytes));
+    return CLI_NOTHING_FITS;
+}
+
+/* ---- the plan
+ * ------------------------------------------------------------------------------------- */
+
+typedef struct Answer {
+    Plan *plan;
+    Net *net;
+    const Assessment *it;
+} Answer;
+
+/* The best plan whose layout fits: the cards never promise less than the layout takes, so the first
+ * one does. */
+static bool make_answer(Problem *problem, Search *search, SearchResult *result, Answer *ret)
+{
+    for (int i = -1; i < result->runners; i++) {
+        const Found *found = i < 0 ? &result->best : &result->runner[i];
+        const Variant *variant = search_variant(search, &found->pins);
+        ret->plan = plan_make(problem, &found->pins, variant, &ret->net);
+        if (!ret->plan)
+            return false;
+        ret->it = assess_plan(problem->arena, ret->plan, ret->net, ASSESS_STEPS);
+        if (ret->it->peak_bytes <= ret->it->budget_bytes)
+            return true;
+    }
+    return diag_error(problem->diag, NO_SPAN, "no plan found fits once it is laid out");
+}
+
+static bool write_plan(Cli *cli, const Answer *answer)
+{
+    if (str_eq(cli->output, "-"))
+        return true;
+    json_t *json = plan_json(answer->plan, answer->net);
+    json_object_set_new(json, "pins", json_string(pins_text(cli->arena, &answer->it->pins)));
+    json_object_set_new(json, "predicted", predicted_json(answer->it));
+    bool good = cli_write(cli, arena_printf(cli->arena, "%s\n", json_text(cli->arena, json)));
+    json_decref(json);
+    return good;
+}
+
+static bool write_trace(Cli *cli, const Answer *answer)
+{
+    const char *path = cli_value(cli, "trace", 0);
+    if (!path)
+        return true;
+    TraceEvents events = {0};
+    simulate_program(cli->arena, answer->it->program, &events);
+    char *text = trace_text(cli->arena, answer->it->program, &events);
+    if (file_write(path, text, strlen(text)))
+        return true;
+    return diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
+}
+
+static void say_report(Cli *cli, const Report *report)
+{
+    if (cli->json) {
+        json_t *json = report_json(report);
+        fputs(json_text(cli->arena, json), stdout);
+        json_decref(json);
+    } else if (!cli->quiet) {
+        Str text = str_new(cli->arena);
+        report_put(&text, report);
+        fputs(text.at, stdout);
+    }
+}
+
+static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const SearchLimits *limits)
+{
+    Search *search = search_new(problem);
+    SearchResult result;
+    search_run(search, pins, limits, &result);
+    int code = CLI_OK;
+    Answer answer = {NULL, NULL, NULL};
+    if (result.stats.considered == 0) {
+        diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
+                   problem->ranks, (long long)problem->job.global_batch);
+        diag_help(cli->diag, "tp x dp x pp must be the devices, and dp x mbs divide the batch");
+        code = CLI_INPUT;
+    } else if (!result.found) {
+        code = say_nothing_fits(cli, problem, pins, &result);
+    } else if (!make_answer(problem, search, &result, &answer) || !write_plan(cli, &answer) ||
+               !write_trace(cli, &answer)) {
+        code = CLI_INPUT;
+    } else {
+        Rung ladder[LADDER_RUNGS];
+        bool climb = !cli->quiet && problem->ranks > 1;
+        if (climb)
+            ladder_climb(search, ladder);
+        bool colour = isatty(STDOUT_FILENO);
+        Report report = {cli->arena,      answer.it,        &result, climb ? ladder : NULL,
+                         result.complete, style_for(colour)};
+        say_report(cli, &report);
+    }
+    search_free(search);
+    return code;
 }
 
 int cmd_plan(int argc, char **argv)
 {
     static const CliFlag flags[] = {
-        {"gpus", "N", "how many devices of the cluster's kind (default: all it has)", false},
-        {"global-batch", "B", "sequences per optimizer step", false},
-        {"seq", "S", "tokens per sequence", false},
-        {"recipe", "NAME", "fp32, bf16 or fp64", false},
-        {"pin", "KEY=VALUE,...", "fix tp dp pp zero sp recompute mbs schedule layers", true},
+        ASK_FLAGS,
+        {"time-limit", "TIME",
+         "stop the search after this long and say what gap is left: 500ms, 2s", false},
+        {"trace", "FILE", "the simulated step as Chrome trace events, for Perfetto", false},
     };
     static const CliSpec spec = {
         .verb = "plan",
         .arguments = "MODEL CLUSTER",
-        .about = "the fastest placement that fits, and why (plan file: -o)",
+        .about = "the fastest placement that fits, and why; -o writes the plan file",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,
@@ -57,17 +196,10 @@ int cmd_plan(int argc, char **argv)
     Cli *cli = cli_begin(&spec, argc, argv);
     Problem problem;
     Pins pins;
-    if (!cli->ready || !pins_of(cli, &pins))
+    SearchLimits limits = {0};
+    if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns))
         return cli_end(cli, CLI_USAGE);
-    if (!problem_of(cli, &problem))
+    if (!ask_problem(cli, &problem))
         return cli_end(cli, CLI_INPUT);
-    pins = pins_complete(&problem, pins);
-    Net *net;
-    Plan *plan = plan_make(&problem, &pins, NULL, &net);
-    if (!plan)
-        return cli_end(cli, CLI_INPUT);
-    json_t *json = plan_json(plan, net);
-    bool good = cli_write(cli, arena_printf(cli->arena, "%s\n", json_text(cli->arena, json)));
-    json_decref(json);
-    return cli_end(cli, good ? CLI_OK : CLI_INPUT);
+    return cli_end(cli, plan_problem(cli, &problem, &pins, &limits));
 }

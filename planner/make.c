@@ -1,4 +1,5 @@
-/* make.c - pins to Plan: reads the model for the pinned batch, builds the mesh, lifts the classes, cuts the chain. */
+/* make.c - pins to Plan: reads the model for the pinned batch, builds the mesh, lifts the classes,
+ * cuts the chain. */
 #include "planner/make.h"
 
 #include "planner/resize.h"
@@ -91,23 +92,25 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     if (!check_pins(problem, pins))
         return NULL;
     Arena *arena = problem->arena;
-    VariantKey key = {pins->tp, pins->micro_batch, pins->sp == 1, pins->recompute == 1};
-    if (!variant)
-        variant = variant_solve(arena, problem->diag, problem, &key);
+    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1};
+    if (!variant) {
+        Width *width = width_new(arena, problem->diag, problem, pins->tp);
+        variant = width ? variant_solve(arena, problem->diag, width, &key) : NULL;
+    }
     if (!variant)
         return NULL;
     Plan *plan = ARENA_NEW(arena, Plan);
-    *plan = (Plan){.arena = arena,
-                   .model = problem->model,
-                   .cluster = problem->cluster,
-                   .job = problem->job,
-                   .ranks = problem->ranks,
-                   .stages = pins->pp,
-                   .micro_batch = pins->micro_batch,
-                   .micro_batches =
-                       (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
-                   .pad_vocabulary = pins->tp,
-                   .bucket_bytes = INT64_C(25) << 20};
+    *plan =
+        (Plan){.arena = arena,
+               .model = problem->model,
+               .cluster = problem->cluster,
+               .job = problem->job,
+               .ranks = problem->ranks,
+               .stages = pins->pp,
+               .micro_batch = pins->micro_batch,
+               .micro_batches = (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
+               .pad_vocabulary = pins->tp,
+               .bucket_bytes = PLAN_BUCKET_BYTES};
     for (int i = 0; i < SCHEDULE_COUNT; i++)
         if (str_eq(pins->schedule, schedule_text[i]))
             plan->schedule = (ScheduleKind)i;
@@ -143,13 +146,18 @@ static bool boundary_shards(const Plan *plan, const Net *net, DimId dim)
     return false;
 }
 
+/* Values that cost next to nothing may be made again in every plan; products and norms only under
+ * recompute. */
 static bool recomputes(const Plan *plan, const Net *net)
 {
     for (int c = 0; c < net->classes.n; c++) {
         const Graph *graph = net->classes.at[c];
-        for (int v = 0; v < graph->values.n; v++)
-            if (graph->values.at[v].kind == VALUE_NODE && plan->class[c].keep[v] == KEEP_NONE)
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (node->seg == SEG_FORWARD && node->ins > 1 &&
+                plan->class[c].keep[node->out[0]] == KEEP_NONE)
                 return true;
+        }
     }
     return false;
 }
@@ -166,7 +174,7 @@ Pins pins_of_plan(const Plan *plan, const Net *net)
     pins.micro_batch = plan->micro_batch;
     pins.schedule = schedule_text[plan->schedule];
     for (int s = 0; s < plan->stages && plan->stages <= 64; s++)
-        pins.cut[pins.cuts++] = plan->first_link[s + 1] - plan->first_link[s] - (s == 0) -
-                                (s == plan->stages - 1);
+        pins.cut[pins.cuts++] =
+            plan->first_link[s + 1] - plan->first_link[s] - (s == 0) - (s == plan->stages - 1);
     return pins;
 }

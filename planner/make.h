@@ -1,8 +1,12 @@
-/* make.h - a complete set of pins becomes a Plan: the mesh, the stages, and the classes of its variant. */
+/* make.h - a complete set of pins becomes a Plan: the mesh, the stages, and the classes of its
+ * variant. */
 #ifndef LPLAN_PLANNER_MAKE_H
 #define LPLAN_PLANNER_MAKE_H
 
 #include "planner/variant.h"
+
+/* Gradient buckets close at this size. */
+#define PLAN_BUCKET_BYTES (INT64_C(25) << 20)
 
 /* Fills what the pins leave open with the plain choice: tp, pp and zero 1, sp 0, recompute none, dp
  * what is left, micro-batch 1, 1F1B, even layers. */

@@ -1,7 +1,9 @@
-/* order.c - schedules in topological order: simulation, critical paths, slots that always suffice. */
+/* order.c - schedules in topological order: simulation, critical paths, slots that always suffice.
+ */
 #include "planner/order.h"
 
-/* ---- the order -------------------------------------------------------------------------------- */
+/* ---- the order --------------------------------------------------------------------------------
+ */
 
 /* Rows of every stage become ready one by one; what a row receives has a smaller number. */
 static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
@@ -76,7 +78,8 @@ void order_path(const Order *order, const OrderTimes *times, const int64_t *end,
     }
 }
 
-/* ---- slots ------------------------------------------------------------------------------------ */
+/* ---- slots ------------------------------------------------------------------------------------
+ */
 
 /* Where in a stage's list a micro-batch's buffer is taken and given back: row i stands at 2 i, a
  * message that can come as soon as row i has run at 2 i + 1. */
@@ -97,8 +100,8 @@ static int slots_for(const Life *life, int micros)
 }
 
 typedef struct StageRows {
-    int *forward, *backward;             /* per micro-batch: index of the row in its stage */
-    int *message_in, *message_grad;      /* rows of this stage that run before the message can come */
+    int *forward, *backward;        /* per micro-batch: index of the row in its stage */
+    int *message_in, *message_grad; /* rows of this stage that run before the message can come */
 } StageRows;
 
 /* With rows of this stage one long and all others nothing, the end of a row counts the rows of this
@@ -149,8 +152,9 @@ static void fill_slots(Arena *scratch, Order *order)
 {
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
     Life *life = ARENA_ARRAY(scratch, Life, order->micros);
-    StageRows rows = {ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
-                      ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros)};
+    StageRows rows = {
+        ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
+        ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros)};
     for (int s = 0; s < order->stages; s++) {
         fill_rows(order, s, end, &rows);
         for (int kind = 0; kind < RING_COUNT; kind++) {

@@ -1,8 +1,9 @@
-/* order.h - a pipeline schedule as rows in an order that respects every dependency: one pass simulates it.
+/* order.h - a pipeline schedule as rows in an order that respects every dependency: one pass
+ * simulates it.
  *
  * A path through the order graph is never longer than the makespan, whatever the lengths of rows
- * are. So a path is a lower bound for every plan of the same schedule: a linear form in the lengths.
- * Nothing here knows a schedule's name. */
+ * are. So a path is a lower bound for every plan of the same schedule: a linear form in the
+ * lengths. Nothing here knows a schedule's name. */
 #ifndef LPLAN_PLANNER_ORDER_H
 #define LPLAN_PLANNER_ORDER_H
 
@@ -20,8 +21,8 @@ typedef struct OrderRow {
 typedef struct Order {
     ScheduleKind schedule;
     int stages, micros, n;
-    OrderRow *row;    /* in an order that respects all dependencies */
-    int32_t *last;    /* per stage: its last row, which is a backward one */
+    OrderRow *row;          /* in an order that respects all dependencies */
+    int32_t *last;          /* per stage: its last row, which is a backward one */
     int *slots[RING_COUNT]; /* per stage: slots that suffice whatever the lengths of rows are */
 } Order;
 

@@ -1,5 +1,5 @@
-/* predict.c - from a plan to its Steps' times: lowers it in the order that its own lengths give, and runs it, or two
- * shorter steps of it. */
+/* predict.c - from a plan to its Steps' times: lowers it in the order that its own lengths give,
+ * and runs it, or two shorter steps of it. */
 #include "planner/card.h"
 #include "planner/simulate.h"
 
@@ -40,7 +40,8 @@ Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net)
     return program;
 }
 
-/* ---- extrapolation -------------------------------------------------------------------------------- */
+/* ---- extrapolation
+ * -------------------------------------------------------------------------------- */
 
 /* The line through two points, at `m`. */
 typedef struct Line {
@@ -70,6 +71,11 @@ static void extrapolate(const Line *line, const StepTimes *a, StepTimes *b)
         along_all(line, x->level_ns, y->level_ns, y->level_ns, MAX_LEVELS);
         along_all(line, x->level_bytes, y->level_bytes, y->level_bytes, MAX_LEVELS);
         y->flops = along(line, x->flops, y->flops);
+        /* lines are rounded one by one: the account of a stage stays the whole step */
+        int64_t spent = 0;
+        for (int k = 0; k < SPENT_COUNT; k++)
+            spent += y->spent_ns[k];
+        y->spent_ns[SPENT_COMPUTE] += b->step_ns - spent;
     }
     /* one schedule meets its kinds of traffic in one order */
     CHECK(a->traffic.n == b->traffic.n);

@@ -121,8 +121,8 @@ int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind
     }
     if (kind == MOVE_ALL_TO_ALL || kind == MOVE_PERMUTE)
         return ring + wire;
-    /* a tree's pipeline fills less well: nine tenths of a ring's bandwidth, of half a tree (a gather or a scatter) three
-     * quarters */
+    /* a tree's pipeline fills less well: nine tenths of a ring's bandwidth, of half a tree (a
+     * gather or a scatter) three quarters */
     int passes = kind == MOVE_ALL_REDUCE ? 2 : 1;
     int64_t as_ring = passes * ring + wire;
     int64_t as_tree = passes * tree + wire + wire / (passes == 2 ? 9 : 3);
@@ -172,9 +172,9 @@ static bool is_matmul(Form form)
 
 /* A table that ids address: only the rows named by them pass through memory, and those are counted
  * at the other end of the op. */
-static bool is_table(OpId op, int operand, bool output)
+static bool is_table(Form form, int operand, bool output)
 {
-    return output ? op == OP_SCATTER : op == OP_LOOKUP && operand == 1;
+    return output ? form == FORM_scatter : form == FORM_lookup && operand == 1;
 }
 
 static int64_t value_bytes(const Pricer *pricer, const Graph *graph, ValueId id,
@@ -198,10 +198,10 @@ int64_t price_node(const void *context, const Graph *graph, const Node *node, co
     const Pricer *pricer = context;
     int64_t bytes = 0, flops = 0;
     for (int k = 0; k < node->ins; k++)
-        if (!is_table(node->op, k, false))
+        if (!is_table(op_info[node->op].form, k, false))
             bytes += value_bytes(pricer, graph, node->in[k], &in[k]);
     for (int k = 0; k < node->outs; k++)
-        if (!is_table(node->op, k, true))
+        if (!is_table(op_info[node->op].form, k, true))
             bytes += value_bytes(pricer, graph, node->out[k], &out[k]);
     if (is_matmul(op_info[node->op].form))
         flops = local_flops(pricer->net, pricer->mesh, node, in, out, graph);
@@ -262,13 +262,13 @@ int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
 {
     if (inst_is_collective(inst))
         return price_move(pricer, body->mesh, &inst->move, inst_wire_bytes(body, inst));
-    OpId op = inst->kind == INST_KERNEL ? body->graph->nodes.at[inst->node[0]].op : OP_COUNT;
+    Form form = inst->kind == INST_KERNEL ? inst->form : FORM_copy;
     int64_t bytes = 0;
     for (int k = 0; k < inst->ins; k++)
-        if (!is_table(op, k, false))
+        if (!is_table(form, k, false))
             bytes += body->copies.at[inst->in[k]].bytes;
     for (int k = 0; k < inst->outs; k++)
-        if (!is_table(op, k, true))
+        if (!is_table(form, k, true))
             bytes += body->copies.at[inst->out[k]].bytes;
     int64_t flops = is_matmul(inst->form) ? inst_flops(pricer, body, inst) : 0;
     return kernel_ns(pricer, flops, bytes);

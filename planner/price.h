@@ -1,4 +1,5 @@
-/* price.h - what a kernel and a move cost on a cluster: a roofline per kernel form, rings and trees per link level.
+/* price.h - what a kernel and a move cost on a cluster: a roofline per kernel form, rings and trees
+ * per link level.
  *
  * All costs are integer ns. Compute: max(FLOPs / rate, bytes / bandwidth) + launch, the GEMM rate
  * rising with its size: rate = peak x permille x f / (f + small_gemm_flops).

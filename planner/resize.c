@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* The vocabulary: rows of the table that the batch's ids address, and what the loss takes its maximum over. */
+/* The vocabulary: rows of the table that the batch's ids address, and what the loss takes its
+ * maximum over. */
 static void mark_vocabulary(const Net *net, bool *ret)
 {
     for (int c = 0; c < net->classes.n; c++) {
@@ -11,9 +12,9 @@ static void mark_vocabulary(const Net *net, bool *ret)
         for (int n = 0; n < graph->nodes.n; n++) {
             const Node *node = &graph->nodes.at[n];
             bool ids = graph->values.at[node->in[0]].kind == VALUE_DATA;
-            if (node->op == OP_LOOKUP && ids)
+            if (op_info[node->op].form == FORM_lookup && ids)
                 ret[graph->values.at[node->in[1]].dim[0]] = true;
-            if (node->op == OP_VMAX) {
+            if (op_info[node->op].monoid == MONOID_MAX) {
                 const Value *logits = &graph->values.at[node->in[0]];
                 ret[logits->dim[logits->axes - 1]] = true;
             }

@@ -1,4 +1,5 @@
-/* resize.h - the same model for another micro-batch and vocabulary padding, without reading it again. */
+/* resize.h - the same model for another micro-batch and vocabulary padding, without reading it
+ * again. */
 #ifndef LPLAN_PLANNER_RESIZE_H
 #define LPLAN_PLANNER_RESIZE_H
 

@@ -5,12 +5,15 @@
 
 #include "planner/card.h"
 
-const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient", "message", "world", "bubble"};
+const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient",
+                                             "message", "world", "bubble"};
 
-/* One Step that has ended. */
+/* One Step that has ended, and the one that it started behind. */
 typedef struct Ended {
     int64_t end, ns;
     int traffic; /* NONE for work on the compute stream */
+    Stream cause_stream;
+    int64_t cause; /* sequence number, NONE when nothing held it up */
 } Ended;
 
 typedef struct Lane {
@@ -41,7 +44,8 @@ typedef struct Simulation {
     TraceEvents *trace;
 } Simulation;
 
-/* ---- lengths ------------------------------------------------------------------------------------ */
+/* ---- lengths ------------------------------------------------------------------------------------
+ */
 
 static int class_of_body(const Program *program, const Body *body)
 {
@@ -125,7 +129,8 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
     BUG("no such Step");
 }
 
-/* ---- traffic ------------------------------------------------------------------------------------- */
+/* ---- traffic
+ * ------------------------------------------------------------------------------------- */
 
 static bool in_backward(const Step *step)
 {
@@ -190,26 +195,25 @@ static int traffic_of(Simulation *sim, const Step *step)
     return traffic_row(sim->arena, sim->times, &want);
 }
 
-/* ---- the clock ------------------------------------------------------------------------------------ */
+/* ---- the clock
+ * ------------------------------------------------------------------------------------ */
 
 static int64_t stream_end(const Lane *lane, Stream stream)
 {
     return lane->ended[stream].n ? lane->ended[stream].at[lane->ended[stream].n - 1].end : 0;
 }
 
-/* When a Step may start; *ret_cause is what it waited for, NULL when only its own stream. */
-static int64_t ready_time(const Lane *lane, const Step *step, const Ended **ret_cause,
-                          Stream *ret_stream)
+/* When a Step may start; *ret_cause is what it waited for, NONE when nothing. */
+static int64_t ready_time(const Lane *lane, const Step *step, Wait *ret_cause)
 {
     int64_t start = stream_end(lane, step->stream);
-    *ret_cause = NULL;
+    *ret_cause = (Wait){step->stream, lane->ended[step->stream].n - 1};
     for (int w = 0; w < step->waits; w++) {
-        Stream stream = step->wait[w].stream;
-        const Ended *ended = &lane->ended[stream].at[step->wait[w].seq];
-        if (ended->end > start) {
-            start = ended->end;
-            *ret_cause = ended;
-            *ret_stream = stream;
+        const Wait *wait = &step->wait[w];
+        int64_t end = lane->ended[wait->stream].at[wait->seq].end;
+        if (end > start) {
+            start = end;
+            *ret_cause = *wait;
         }
     }
     return start;
@@ -219,26 +223,33 @@ static Spent spent_on(Stream stream, StepKind kind)
 {
     if (kind == STEP_WORLD)
         return SPENT_WORLD;
-    return stream == STREAM_BLOCK ? SPENT_BLOCK : stream == STREAM_GRADIENT ? SPENT_GRADIENT : SPENT_MESSAGE;
+    return stream == STREAM_BLOCK      ? SPENT_BLOCK
+           : stream == STREAM_GRADIENT ? SPENT_GRADIENT
+                                       : SPENT_MESSAGE;
 }
 
-/* The compute stream stood still for `gap`: at most the communication's own length is its fault where several stages meet,
- * the rest is their not being ready. */
-static void blame(Simulation *sim, int stage, const Ended *cause, Stream stream, int64_t gap)
+/* The compute stream stood still from t0 to t1, held up by `cause`. While that ran the time is its
+ * own; before, it is what held that up in turn. Where stages meet, the wait for the other one is
+ * the bubble. */
+static void blame(Simulation *sim, int stage, Wait cause, int64_t t0, int64_t t1)
 {
     StageTimes *own = &sim->times->stage[stage];
-    if (gap <= 0)
-        return;
-    if (!cause || cause->traffic == NONE) {
-        own->spent_ns[SPENT_BUBBLE] += gap;
-        return;
+    while (t1 > t0 && cause.seq >= 0) {
+        const Ended *ended = &sim->lane[stage].ended[cause.stream].at[cause.seq];
+        if (ended->traffic == NONE)
+            break;
+        Traffic *traffic = &sim->times->traffic.at[ended->traffic];
+        int64_t begin = ended->end - ended->ns > t0 ? ended->end - ended->ns : t0;
+        int64_t fault = t1 > begin ? t1 - begin : 0;
+        own->spent_ns[spent_on(cause.stream, traffic->step)] += fault;
+        traffic->exposed_ns[stage] += fault;
+        t1 -= fault;
+        if (traffic->step != STEP_MOVE)
+            break;
+        cause = (Wait){ended->cause_stream, ended->cause};
     }
-    Traffic *traffic = &sim->times->traffic.at[cause->traffic];
-    bool meets = traffic->step != STEP_MOVE;
-    int64_t fault = meets && cause->ns < gap ? cause->ns : gap;
-    own->spent_ns[spent_on(stream, traffic->step)] += fault;
-    own->spent_ns[SPENT_BUBBLE] += gap - fault;
-    traffic->exposed_ns[stage] += fault;
+    if (t1 > t0)
+        own->spent_ns[SPENT_BUBBLE] += t1 - t0;
 }
 
 static const char *event_name(const Step *step)
@@ -253,7 +264,7 @@ static const char *event_name(const Step *step)
 }
 
 static void end_step(Simulation *sim, int stage, const Step *step, int64_t start, int64_t ns,
-                     const Ended *cause, Stream cause_stream)
+                     Wait cause)
 {
     Lane *lane = &sim->lane[stage];
     StageTimes *own = &sim->times->stage[stage];
@@ -271,20 +282,26 @@ static void end_step(Simulation *sim, int stage, const Step *step, int64_t start
             own->level_ns[traffic->level] += ns;
     } else {
         own->spent_ns[SPENT_COMPUTE] += ns;
-        blame(sim, stage, cause, cause_stream, start - before);
+        blame(sim, stage, cause, before, start);
         if (step->inst)
             own->flops += sim->flops[class_of_body(sim->program, step->body)]
                                     [inst_index(step->body, step->inst)];
     }
     lane->tied += step->kind == STEP_TIED;
     own->busy_ns[step->stream] += ns;
-    vec_push(sim->scratch, &lane->ended[step->stream]) = (Ended){start + ns, ns, row};
+    vec_push(sim->scratch, &lane->ended[step->stream]) =
+        (Ended){start + ns, ns, row, cause.stream, cause.seq};
     sim->times->steps++;
     if (sim->trace)
         vec_push(sim->arena, sim->trace) = (TraceEvent){
-            stage, step->stream, start, ns, event_name(step),
+            stage,
+            step->stream,
+            start,
+            ns,
+            event_name(step),
             step->link == NONE ? NONE : sim->program->stage[stage].link[step->link].link,
-            step->micro, in_backward(step)};
+            step->micro,
+            in_backward(step)};
 }
 
 static Meeting *meeting_of(Simulation *sim, const Step *step)
@@ -307,9 +324,8 @@ static Meeting *meeting_of(Simulation *sim, const Step *step)
 /* True when the Step has ended; false when it waits for others. */
 static bool run_step(Simulation *sim, int stage, const Step *step, bool posted)
 {
-    const Ended *cause;
-    Stream stream = STREAM_COMPUTE;
-    int64_t start = ready_time(&sim->lane[stage], step, &cause, &stream);
+    Wait cause;
+    int64_t start = ready_time(&sim->lane[stage], step, &cause);
     Meeting *meeting = meeting_of(sim, step);
     if (meeting) {
         if (!posted) {
@@ -321,7 +337,7 @@ static bool run_step(Simulation *sim, int stage, const Step *step, bool posted)
             return false;
         start = meeting->ready;
     }
-    end_step(sim, stage, step, start, step_ns(sim, step), cause, stream);
+    end_step(sim, stage, step, start, step_ns(sim, step), cause);
     return true;
 }
 
@@ -346,7 +362,8 @@ static bool run_stage(Simulation *sim, int stage)
     return moved;
 }
 
-/* The step ends when every stage's last Step does; what is left on the compute stream is waiting. */
+/* The step ends when every stage's last Step does; what is left on the compute stream is waiting.
+ */
 static void close_step(Simulation *sim)
 {
     StepTimes *times = sim->times;
@@ -360,8 +377,8 @@ static void close_step(Simulation *sim)
         int64_t compute = stream_end(lane, STREAM_COMPUTE);
         int64_t gather = stream_end(lane, STREAM_GRADIENT);
         if (gather > compute) {
-            const Ended *last = &lane->ended[STREAM_GRADIENT].at[lane->ended[STREAM_GRADIENT].n - 1];
-            blame(sim, s, last, STREAM_GRADIENT, gather - compute);
+            Wait last = {STREAM_GRADIENT, lane->ended[STREAM_GRADIENT].n - 1};
+            blame(sim, s, last, compute, gather);
             compute = gather;
         }
         times->stage[s].spent_ns[SPENT_BUBBLE] += times->step_ns - compute;
@@ -401,8 +418,10 @@ StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *t
     StepTimes *times = ARENA_NEW(arena, StepTimes);
     *times = (StepTimes){.stages = program->stages, .simulated_micros = plan->micro_batches};
     times->stage = ARENA_ARRAY(arena, StageTimes, program->stages);
-    Simulation sim = {.arena = arena, .scratch = scratch, .program = program, .times = times, .trace = trace};
-    sim.pricer = (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
+    Simulation sim = {
+        .arena = arena, .scratch = scratch, .program = program, .times = times, .trace = trace};
+    sim.pricer =
+        (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
     fill_prices(&sim);
     sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->stages * plan->micro_batches);
     sim.most_tied = most_buckets(program);

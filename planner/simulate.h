@@ -1,9 +1,10 @@
-/* simulate.h - the Step simulation: a lowered plan executed on the clock, every stage, one rank of each.
+/* simulate.h - the Step simulation: a lowered plan executed on the clock, every stage, one rank of
+ * each.
  *
- * Steps run on the streams of their rank and wait for the events that the walk names; a send and its
- * receive, a tied sum and the world reduction start together. Overlap is what the streams leave, never a
- * factor. Along the compute stream every nanosecond of the step is accounted for: work, waiting for one kind of
- * communication, or waiting for other stages (the bubble). */
+ * Steps run on the streams of their rank and wait for the events that the walk names; a send and
+ * its receive, a tied sum and the world reduction start together. Overlap is what the streams
+ * leave, never a factor. Along the compute stream every nanosecond of the step is accounted for:
+ * work, waiting for one kind of communication, or waiting for other stages (the bubble). */
 #ifndef LPLAN_PLANNER_SIMULATE_H
 #define LPLAN_PLANNER_SIMULATE_H
 
@@ -24,13 +25,13 @@ extern const char *const spent_text[SPENT_COUNT];
 
 /* All communication Steps of one kind over one set of atoms, for one purpose. */
 typedef struct Traffic {
-    StepKind step;       /* move, send, tied or world */
+    StepKind step; /* move, send, tied or world */
     MoveKind move;
-    AtomSet atoms;       /* of the group; 0 between stages */
-    int level;           /* the link level crossed */
+    AtomSet atoms; /* of the group; 0 between stages */
+    int level;     /* the link level crossed */
     Stream stream;
-    const char *what;    /* "activations", "gradients", "weights", "norm and loss" */
-    bool backward;       /* of a block: in backward */
+    const char *what; /* "activations", "gradients", "weights", "norm and loss" */
+    bool backward;    /* of a block: in backward */
     int64_t *count, *bytes, *ns, *exposed_ns; /* per stage, a rank's own; bytes: sent */
 } Traffic;
 
@@ -56,7 +57,8 @@ typedef struct StepTimes {
     int stages;
     StageTimes *stage;
     VEC(Traffic) traffic;
-    int simulated_micros; /* fewer than the plan's: the rest is extrapolated; 0: added up from cards */
+    int simulated_micros; /* fewer than the plan's: the rest is extrapolated; 0: added up from cards
+                           */
 } StepTimes;
 
 /* The row of this kind of traffic, added when new. */
@@ -64,8 +66,8 @@ int traffic_row(Arena *arena, StepTimes *times, const Traffic *want);
 
 /* One optimizer step of a program. Events are collected when `trace` is given. */
 StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace);
-/* The same for a plan: lowers it, and where its Steps would be too many, runs two shorter steps of it and
- * extrapolates every figure in the number of micro-batches. */
+/* The same for a plan: lowers it, and where its Steps would be too many, runs two shorter steps of
+ * it and extrapolates every figure in the number of micro-batches. */
 StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const Program *program);
 /* Lowers a plan, its sequence ordered by the lengths that its own bodies have. */
 Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net);

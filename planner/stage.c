@@ -15,39 +15,47 @@ static int64_t align64(int64_t bytes)
 
 static int links_of(const Family *family)
 {
-    return family->variant->net->chain.n;
+    return family->deck->net->chain.n;
 }
 
 static int class_of(const Family *family, int link)
 {
-    return family->variant->net->chain.at[link].class;
+    return family->deck->net->chain.at[link].class;
 }
 
-/* ---- families --------------------------------------------------------------------------------- */
+/* ---- families ---------------------------------------------------------------------------------
+ */
 
-Family *family_new(Arena *arena, const Problem *problem, const Variant *variant, const Card *card,
-                   const Order *order, int dp, bool zero)
+const Card *family_card(const Family *family, int link)
+{
+    return &family->deck->card[class_of(family, link)];
+}
+
+Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
+                   int dp, bool zero)
 {
     Family *family = ARENA_NEW(arena, Family);
     *family = (Family){.arena = arena,
                        .problem = problem,
-                       .variant = variant,
-                       .card = card,
+                       .deck = deck,
                        .order = order,
                        .dp = dp,
                        .zero = zero,
-                       .bucket_bytes = INT64_C(25) << 20};
+                       .bucket_bytes = PLAN_BUCKET_BYTES};
     Diag *diag = diag_new(arena);
-    if (!mesh_build(diag, problem->cluster, variant->key.tp, dp, model_kv_heads(variant->net),
+    if (!mesh_build(diag, problem->cluster, deck->variant->key.tp, dp, model_kv_heads(deck->net),
                     &family->mesh))
         return NULL;
     family->state_atoms = zero ? role_atoms(&family->mesh, ROLE_DP) : 0;
-    family->pricer = variant->pricer;
+    family->pricer = deck->pricer;
     family->pricer.mesh = &family->mesh;
     family->pricer.state_atoms = family->state_atoms;
     int links = links_of(family);
-    family->hop_bytes = family->card[class_of(family, 0)].out_bytes;
+    family->hop_bytes = family_card(family, 0)->out_bytes;
     family->cost = ARENA_ARRAY(arena, StageCost *, links * (links + 1));
+    family->uniform = true;
+    for (int i = 1; i + 1 < links; i++)
+        family->uniform &= class_of(family, i) == class_of(family, 1);
     return family;
 }
 
@@ -63,12 +71,12 @@ void family_hops(const Family *family, OrderTimes *ret)
     int ranks = mesh_ranks(&family->mesh);
     for (int s = 0; s + 1 < family->order->stages; s++) {
         int level = stage_level(cluster, ranks, s, s + 1);
-        ret->hop_forward[s] = ret->hop_backward[s] =
-            price_p2p(cluster, level, family->hop_bytes);
+        ret->hop_forward[s] = ret->hop_backward[s] = price_p2p(cluster, level, family->hop_bytes);
     }
 }
 
-/* ---- paths of flat gradients ------------------------------------------------------------------- */
+/* ---- paths of flat gradients -------------------------------------------------------------------
+ */
 
 typedef struct FlatPath {
     struct FlatPath *next;
@@ -140,14 +148,16 @@ static int64_t flat_ns(const Family *family, const Path *path, int64_t count, in
     return ns;
 }
 
-/* ---- groups of a stage ------------------------------------------------------------------------- */
+/* ---- groups of a stage -------------------------------------------------------------------------
+ */
 
 typedef struct StageGroup {
     AtomSet sharded, partial; /* on the family's mesh */
     bool tied;
     int share; /* ranks that cut the optimizer's share */
-    int64_t *block, *ready; /* per link of the stage: elements, 0 where it has none; its readiness */
-    int *runs;              /* per link: runs of one decay flag */
+    int64_t *block,
+        *ready; /* per link of the stage: elements, 0 where it has none; its readiness */
+    int *runs;  /* per link: runs of one decay flag */
     int64_t elements;
 } StageGroup;
 
@@ -156,17 +166,16 @@ typedef struct Groups {
     StageGroup *at;
 } Groups;
 
-static AtomSet lift(const Family *family, AtomSet set)
+/* Gradients are sums over the batch, so Partial on the dp atoms, which the deck does not have. */
+static AtomSet with_dp(const Family *family, AtomSet partial)
 {
-    int dp = family->variant->mesh.n - 1;
-    AtomSet low = (AtomSet)(set & ((1u << dp) - 1));
-    return set >> dp & 1 ? (AtomSet)(low | role_atoms(&family->mesh, ROLE_DP)) : low;
+    return (AtomSet)(partial | role_atoms(&family->mesh, ROLE_DP));
 }
 
 static StageGroup *group_for(Arena *scratch, const Family *family, Groups *groups,
                              const CardGroup *card, bool tied, int links)
 {
-    AtomSet sharded = lift(family, card->sharded), partial = lift(family, card->partial);
+    AtomSet sharded = card->sharded, partial = with_dp(family, card->partial);
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
         if (at->sharded == sharded && at->partial == partial && at->tied == tied)
@@ -174,7 +183,9 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     }
     StageGroup *group = &groups->at[groups->n++];
     AtomList share = list_of((AtomSet)(family->state_atoms & ~sharded));
-    *group = (StageGroup){.sharded = sharded, .partial = partial, .tied = tied,
+    *group = (StageGroup){.sharded = sharded,
+                          .partial = partial,
+                          .tied = tied,
                           .share = list_extent(&family->mesh, &share),
                           .block = ARENA_ARRAY(scratch, int64_t, links),
                           .ready = ARENA_ARRAY(scratch, int64_t, links),
@@ -191,7 +202,7 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
     ret->at = ARENA_ARRAY(scratch, StageGroup, MAX_GROUPS);
     cost->other_home = NONE;
     for (int i = begin; i < end; i++) {
-        const Card *card = &family->card[class_of(family, i)];
+        const Card *card = family_card(family, i);
         for (int g = 0; g < card->groups; g++) {
             const CardGroup *from = &card->group[g];
             bool inside = from->tied >= begin && from->tied < end;
@@ -218,7 +229,8 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
     }
 }
 
-/* ---- buckets ------------------------------------------------------------------------------------ */
+/* ---- buckets ------------------------------------------------------------------------------------
+ */
 
 static void put_bucket(Family *family, const StageGroup *group, int close_link, int64_t elements,
                        int64_t ready, int runs, StageCost *cost)
@@ -313,7 +325,8 @@ static void fill_ends(const Family *family, StageCost *cost)
     cost->update_ns = larger(compute, gather);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------- */
+/* ---- bytes
+ * --------------------------------------------------------------------------------------- */
 
 static void fill_static(const Family *family, const Groups *groups, StageCost *cost)
 {
@@ -323,18 +336,19 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         int64_t share = group->elements / group->share;
         cost->weight_bytes += align64(group->elements * dtype_bytes(recipe->weight));
         cost->gradient_bytes += align64(group->elements * dtype_bytes(recipe->gradient));
-        cost->state_bytes += (2 + recipe->has_master) * align64(share * dtype_bytes(recipe->master));
+        cost->state_bytes +=
+            (2 + recipe->has_master) * align64(share * dtype_bytes(recipe->master));
     }
 }
 
 static void fill_rings(const Family *family, int begin, int end, StageCost *cost)
 {
-    const Card *head = &family->card[class_of(family, begin)];
-    const Card *tail = &family->card[class_of(family, end - 1)];
+    const Card *head = family_card(family, begin);
+    const Card *tail = family_card(family, end - 1);
     bool first = begin == 0, last = end == links_of(family), data[DATA_COUNT] = {false};
     int64_t pass = 0, scratch = 0;
     for (int i = begin; i < end; i++) {
-        const Card *card = &family->card[class_of(family, i)];
+        const Card *card = family_card(family, i);
         cost->stride[RING_SAVED] += card->saved_bytes;
         if (card->saves_in && i > begin)
             cost->stride[RING_SAVED] += card->in_bytes;
@@ -364,7 +378,8 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int stage)
     return bytes;
 }
 
-/* ---- a stage ------------------------------------------------------------------------------------- */
+/* ---- a stage
+ * ------------------------------------------------------------------------------------- */
 
 static StageCost *make_cost(Family *family, int begin, int end)
 {
@@ -374,7 +389,7 @@ static StageCost *make_cost(Family *family, int begin, int end)
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, end - begin);
     int groups = 0;
     for (int i = end - 1; i >= begin; i--) {
-        const Card *card = &family->card[class_of(family, i)];
+        const Card *card = family_card(family, i);
         cost->forward_ns += i == begin ? card->forward.ns : card->forward.next_ns;
         cost->backward_ns += i == end - 1 ? card->backward.ns : card->backward.next_ns;
         /* what a link begins early is not its gradients: they come as long before its end */
@@ -398,15 +413,12 @@ static StageCost *make_cost(Family *family, int begin, int end)
     return cost;
 }
 
-/* Runs of the same classes cost the same; those that begin at link 1 speak for the inner ones. */
+/* Runs of the same classes cost the same: where all inner links are of one class, those that begin
+ * at link 1 speak for the others. */
 static int canonical_begin(const Family *family, int begin, int end)
 {
-    if (begin == 0 || end == links_of(family))
-        return begin;
-    for (int i = 0; i < end - begin; i++)
-        if (class_of(family, 1 + i) != class_of(family, begin + i))
-            return begin;
-    return 1;
+    bool inner = begin > 0 && end < links_of(family);
+    return inner && family->uniform ? 1 : begin;
 }
 
 const StageCost *family_stage(Family *family, int first_link, int end_link)
@@ -418,7 +430,8 @@ const StageCost *family_stage(Family *family, int first_link, int end_link)
     return *slot;
 }
 
-/* ---- the whole plan ------------------------------------------------------------------------------ */
+/* ---- the whole plan
+ * ------------------------------------------------------------------------------ */
 
 static int stage_of(const int *first_link, int stages, int link)
 {

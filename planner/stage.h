@@ -1,36 +1,38 @@
-/* stage.h - what a run of links costs as one pipeline stage of a family: lengths, bytes, and the end of the step.
+/* stage.h - what a run of links costs as one pipeline stage of a family: lengths, bytes, and the
+ * end of the step.
  *
  * A family is everything of a plan but its cuts. The cost of a stage is the sum of its cards, plus
  * what the family adds: reductions of gradient buckets behind the last backward row, the share of
- * the gradient norm, the update and the gathers. It says the same as ir/lower/program.c and layout.c
- * would say of the lowered stage; a test compares. */
+ * the gradient norm, the update and the gathers. It says the same as ir/lower/program.c and
+ * layout.c would say of the lowered stage; a test compares. */
 #ifndef LPLAN_PLANNER_STAGE_H
 #define LPLAN_PLANNER_STAGE_H
 
 #include "planner/card.h"
+#include "planner/make.h"
 #include "planner/order.h"
 
 typedef struct Family {
     Arena *arena;
     const Problem *problem;
-    const Variant *variant;
-    const Card *card; /* per class */
+    const Deck *deck;
     const Order *order;
     int dp;
     bool zero;
     int64_t bucket_bytes;
-    Mesh mesh; /* of a plan: the variant's tp atoms, then the dp atoms */
+    Mesh mesh; /* of a plan: the deck's tp atoms, then the dp atoms */
     Pricer pricer;
     AtomSet state_atoms;
     int64_t hop_bytes; /* of a message between stages */
+    bool uniform;      /* all links but the first and the last are of one class */
     struct FlatPath *paths;
     struct StageCost **cost; /* per (first link, end): filled when asked for */
 } Family;
 
 /* One gradient bucket on its way: times are from the start of the stage's last backward row. */
 typedef struct StageBucket {
-    int close_link; /* of the chain */
-    bool tied;      /* summed with the other home stage */
+    int close_link;              /* of the chain */
+    bool tied;                   /* summed with the other home stage */
     const Path *reduce, *gather; /* of flat elements: to the share, and of the share home */
     int64_t elements, share_elements;
     int64_t ready_ns, reduce_ns, reduced_ns;
@@ -40,20 +42,23 @@ typedef struct StageBucket {
 
 typedef struct StageCost {
     int64_t forward_ns, backward_ns;
-    int64_t norm_ns;   /* from the last backward row's end until this rank's norm is known, without tied sums */
+    int64_t norm_ns;   /* from the last backward row's end until this rank's norm is known, without
+                          tied sums */
     int64_t update_ns; /* from the clip coefficient to the last gather's end */
-    int64_t fixed_bytes;              /* scalars, parameters, transients, scratch */
+    int64_t fixed_bytes; /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
-    int64_t stride[RING_COUNT];       /* bytes of a slot */
+    int64_t stride[RING_COUNT];                                         /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
-    int other_home;    /* the link that a tied bucket is summed with, or NONE */
+    int other_home;     /* the link that a tied bucket is summed with, or NONE */
     int64_t reduced_ns; /* the last reduction ends, from the start of the last backward row */
 } StageCost;
 
-/* Costs are kept in the family's arena, the variant's cards must outlive it. `mesh` of tp x dp. */
-Family *family_new(Arena *arena, const Problem *problem, const Variant *variant, const Card *card,
-                   const Order *order, int dp, bool zero);
+/* Costs are kept in the family's arena; the deck and the order must outlive it. NULL when there is
+ * no such mesh. */
+Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
+                   int dp, bool zero);
+const Card *family_card(const Family *family, int link);
 const StageCost *family_stage(Family *family, int first_link, int end_link);
 /* Bytes of the stage's arena: never less than the layout of the lowered plan takes. */
 int64_t stage_bytes(const Family *family, const StageCost *cost, int stage);

@@ -1,4 +1,5 @@
-/* variant.c - solves the classes of a model for one width, and lifts the answer to a plan's mesh. */
+/* variant.c - solves the classes of a model for one width, and lifts the answer to a plan's mesh.
+ */
 #include "planner/variant.h"
 
 #include "ir/lower/keep.h"
@@ -6,8 +7,8 @@
 #include "planner/resize.h"
 
 /* For how many micro-batches a step, and in flight, classes are solved: a plan's own numbers would
- * tie its layers to its pipeline. A byte kept is worth a nanosecond of the step: that keeps shards and
- * gathers them again where backward has the time. */
+ * tie its layers to its pipeline. A byte kept is worth a nanosecond of the step: that keeps shards
+ * and gathers them again where backward has the time. */
 enum { TYPICAL_MICRO_BATCHES = 32, TYPICAL_LIVE = 4, TIME_WEIGHT = 1, BYTE_WEIGHT = 1 };
 
 int64_t model_kv_heads(const Net *net)
@@ -16,7 +17,7 @@ int64_t model_kv_heads(const Net *net)
         const Graph *graph = net->classes.at[c];
         for (int n = 0; n < graph->nodes.n; n++) {
             const Node *node = &graph->nodes.at[n];
-            if (node->op != OP_ATTENTION)
+            if (op_info[node->op].form != FORM_attention)
                 continue;
             const Value *key = &graph->values.at[node->in[1]];
             return key->axes > 3 ? net->dims.at[key->dim[2]].extent : 1;
@@ -59,17 +60,16 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
     return home;
 }
 
-static bool solve_class(Arena *arena, Diag *diag, Variant *variant, int c,
+static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant, int c,
                         const Placement *boundary, const bool *solved)
 {
     const Net *net = variant->net;
     const VariantKey *key = &variant->key;
-    SolveModel model = pricer_model(&variant->pricer);
+    SolveModel model = pricer_model(&width->pricer);
     SolveSetup setup = {.net = net,
                         .graph = net->classes.at[c],
                         .mesh = &variant->mesh,
                         .width = role_atoms(&variant->mesh, ROLE_TP),
-                        .tokens = role_atoms(&variant->mesh, ROLE_DP),
                         .model = &model,
                         .micro_batches = TYPICAL_MICRO_BATCHES,
                         .live = TYPICAL_LIVE,
@@ -77,7 +77,8 @@ static bool solve_class(Arena *arena, Diag *diag, Variant *variant, int c,
                         .boundary_rule = key->sp ? BOUNDARY_SEQUENCE : BOUNDARY_WHOLE,
                         .weight_rule = WEIGHTS_SHARDED,
                         .boundary = boundary,
-                        .home = tied_homes(arena, variant, c, solved)};
+                        .home = tied_homes(arena, variant, c, solved),
+                        .paths = width->paths};
     Solver *solver = solver_new(arena, &setup);
     Solution solution;
     if (!solver || !solver_at(solver, TIME_WEIGHT, BYTE_WEIGHT, &solution)) {
@@ -92,13 +93,13 @@ static bool solve_class(Arena *arena, Diag *diag, Variant *variant, int c,
     return true;
 }
 
-static bool solve_classes(Arena *arena, Diag *diag, Variant *variant)
+static bool solve_classes(Arena *arena, Diag *diag, Width *width, Variant *variant)
 {
     const Net *net = variant->net;
     bool *solved = ARENA_ARRAY(arena, bool, net->classes.n);
     int first = main_class(net);
     variant->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
-    if (!solve_class(arena, diag, variant, first, NULL, solved))
+    if (!solve_class(arena, diag, width, variant, first, NULL, solved))
         return false;
     solved[first] = true;
     Placement boundary = net->classes.at[first]->chain_in != NONE
@@ -107,7 +108,7 @@ static bool solve_classes(Arena *arena, Diag *diag, Variant *variant)
     for (int c = 0; c < net->classes.n; c++) {
         if (c == first)
             continue;
-        if (!solve_class(arena, diag, variant, c, &boundary, solved))
+        if (!solve_class(arena, diag, width, variant, c, &boundary, solved))
             return false;
         solved[c] = true;
     }
@@ -121,75 +122,128 @@ bool problem_read(Problem *problem)
     return problem->net != NULL;
 }
 
-Variant *variant_solve(Arena *arena, Diag *diag, const Problem *problem, const VariantKey *key)
+Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp)
+{
+    Width *width = ARENA_NEW(arena, Width);
+    width->tp = tp;
+    width->net = net_resize(arena, problem->net, 1, tp);
+    if (!mesh_build(diag, problem->cluster, tp, 1, model_kv_heads(width->net), &width->mesh))
+        return NULL;
+    width->pricer = (Pricer){problem->cluster, width->net, &width->mesh,
+                             recipe_by_name(problem->job.recipe), 0};
+    MovePrice moves = pricer_moves(&width->pricer);
+    width->paths = path_table_new(arena, &width->mesh, width->net, &moves);
+    return width;
+}
+
+Variant *variant_solve(Arena *arena, Diag *diag, Width *width, const VariantKey *key)
 {
     Variant *variant = ARENA_NEW(arena, Variant);
-    variant->key = *key;
-    Net *net = net_resize(arena, problem->net, 2 * key->micro_batch, key->tp);
-    if (!mesh_build(diag, problem->cluster, key->tp, 2, model_kv_heads(net), &variant->mesh))
-        return NULL;
-    variant->net = net;
-    variant->pricer = (Pricer){problem->cluster, net, &variant->mesh,
-                               recipe_by_name(problem->job.recipe),
-                               role_atoms(&variant->mesh, ROLE_DP)};
-    return solve_classes(arena, diag, variant) ? variant : NULL;
+    *variant = (Variant){.key = *key, .net = width->net, .mesh = width->mesh};
+    return solve_classes(arena, diag, width, variant) ? variant : NULL;
 }
 
-/* ---- lifting ---------------------------------------------------------------------------------- */
-
-static AtomSet lift_set(AtomSet set, int dp, int atoms)
+Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
 {
-    if (!(set >> dp & 1))
-        return set;
-    AtomSet lifted = (AtomSet)(set & ~(1u << dp));
-    for (int a = dp; a < atoms; a++)
-        lifted |= (AtomSet)(1u << a);
-    return lifted;
+    Variant *variant = ARENA_NEW(arena, Variant);
+    *variant = (Variant){
+        .net = net_resize(arena, net, net->dims.at[net->batch].extent, plan->pad_vocabulary),
+        .mesh = plan->mesh,
+        .class = plan->class};
+    variant->key.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP));
+    return variant;
 }
 
-/* The highest atom is the slowest link, hence major. */
-static AtomList lift_list(const AtomList *list, int dp, int atoms)
+/* ---- lifting ----------------------------------------------------------------------------------
+ */
+
+/* The dp atoms of the mesh go to the batch: the highest atom is the slowest link, hence major. */
+typedef struct Lift {
+    const Net *net;
+    const Graph *graph;
+    int low, high; /* dp atoms: [low, high) */
+    bool *partial; /* per value: a sum over the batch has left it Partial on them */
+} Lift;
+
+static AtomSet dp_atoms(const Lift *lift)
 {
-    AtomList lifted = {0};
-    for (int i = 0; i < list->n; i++) {
-        if (list->at[i] != dp) {
-            lifted.at[lifted.n++] = list->at[i];
+    return (AtomSet)(((1u << lift->high) - 1) & ~((1u << lift->low) - 1));
+}
+
+static Placement lift_place(const Lift *lift, ValueId id, const Placement *place)
+{
+    Placement lifted = *place;
+    const Value *value = &lift->graph->values.at[id];
+    for (int a = 0; a < value->axes; a++) {
+        if (value->dim[a] != lift->net->batch)
             continue;
-        }
-        for (int a = atoms - 1; a >= dp; a--) {
-            CHECK(lifted.n < MAX_PER_AXIS);
-            lifted.at[lifted.n++] = (int8_t)a;
-        }
+        AtomList *list = &lifted.shard[a];
+        *list = (AtomList){0};
+        for (int atom = lift->high - 1; atom >= lift->low; atom--)
+            list->at[list->n++] = (int8_t)atom;
+        const AtomList *own = &place->shard[a];
+        CHECK(list->n + own->n <= MAX_PER_AXIS);
+        for (int i = 0; i < own->n; i++)
+            list->at[list->n++] = own->at[i];
+    }
+    if (lift->partial[id] && lift->high > lift->low) {
+        lifted.partial |= dp_atoms(lift);
+        lifted.monoid = MONOID_SUM;
     }
     return lifted;
 }
 
-static Placement lift_place(const Placement *place, int dp, int atoms)
+/* On the batch's letter where there is one; else as linear as what it reads is Partial. */
+static Choice lift_choice(Lift *lift, const Node *node)
 {
-    Placement lifted = *place;
-    for (int a = 0; a < MAX_AXES; a++)
-        lifted.shard[a] = lift_list(&place->shard[a], dp, atoms);
-    lifted.partial = lift_set(place->partial, dp, atoms);
-    if (!lifted.partial)
-        lifted.monoid = MONOID_NONE;
-    return lifted;
+    int letter = NONE;
+    for (int l = 0; l < node->sig.letters; l++)
+        if (node->sig.dim[l] == lift->net->batch)
+            letter = l;
+    uint8_t sums = 0;
+    for (int k = 0; k < node->ins; k++)
+        if (lift->partial[node->in[k]])
+            sums |= (uint8_t)(1u << k);
+    for (int k = 0; k < node->outs; k++) {
+        bool has = false;
+        const Value *out = &lift->graph->values.at[node->out[k]];
+        for (int a = 0; a < out->axes; a++)
+            has |= out->dim[a] == lift->net->batch;
+        lift->partial[node->out[k]] = (letter != NONE && !has) || sums;
+    }
+    if (letter != NONE)
+        return (Choice)(CHOICE_LETTER + letter);
+    for (int i = 0; sums && i < node_linear_sets(node); i++)
+        if (node_linear_set(node, i) == sums)
+            return (Choice)(CHOICE_LINEAR + i);
+    if (sums)
+        BUG("%s reads a sum over the batch and is not linear in it", node->name);
+    return CHOICE_REPLICATE;
 }
 
 void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c, ClassPlan *ret)
 {
     const Graph *graph = variant->net->classes.at[c];
     const ClassPlan *plan = &variant->class[c];
-    int dp = variant->mesh.n - 1, atoms = mesh->n;
+    Arena *scratch = arena_new("lift");
+    Lift lift = {variant->net, graph, variant->mesh.n, mesh->n,
+                 ARENA_ARRAY(scratch, bool, graph->values.n)};
     class_plan_alloc(arena, graph, ret);
-    ret->boundary_in = lift_place(&plan->boundary_in, dp, atoms);
-    ret->boundary_out = lift_place(&plan->boundary_out, dp, atoms);
-    for (int n = 0; n < graph->nodes.n; n++)
-        for (int a = 0; a < atoms; a++)
-            ret->choice[n].atom[a] = plan->choice[n].atom[a < dp ? a : dp];
+    for (int n = 0; n < graph->nodes.n; n++) {
+        Choice choice = lift_choice(&lift, &graph->nodes.at[n]);
+        ret->choice[n] = plan->choice[n];
+        for (int a = lift.low; a < lift.high; a++)
+            ret->choice[n].atom[a] = choice;
+    }
+    if (graph->chain_in != NONE)
+        ret->boundary_in = lift_place(&lift, graph->chain_in, &plan->boundary_in);
+    if (graph->chain_out != NONE)
+        ret->boundary_out = lift_place(&lift, graph->chain_out, &plan->boundary_out);
     for (int p = 0; p < graph->params.n; p++)
-        ret->home[p] = lift_place(&plan->home[p], dp, atoms);
+        ret->home[p] = plan->home[p];
     for (int v = 0; v < graph->values.n; v++) {
         ret->keep[v] = plan->keep[v];
-        ret->saved[v] = lift_place(&plan->saved[v], dp, atoms);
+        ret->saved[v] = lift_place(&lift, v, &plan->saved[v]);
     }
+    arena_free(scratch);
 }

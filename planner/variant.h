@@ -1,9 +1,10 @@
-/* variant.h - how every class of the model is placed inside a stage: the solver's answer for one tensor-parallel width,
- * micro-batch, sequence and recompute rule.
+/* variant.h - how every class of the model is placed inside a stage: the solver's answer for one
+ * tensor-parallel width, sequence and recompute rule.
  *
- * What a layer does inside a stage does not depend on how many data-parallel ranks or stages there
- * are. So classes are solved once on a small mesh, tp atoms and one atom of two data-parallel
- * ranks, and lifted to the mesh of a plan: where that atom stands, the plan's dp atoms stand. */
+ * What a layer does inside a stage does not depend on how many data-parallel ranks, stages or
+ * sequences there are. So classes are solved once, for one sequence on a mesh of the tp atoms
+ * alone, and lifted to the mesh of a plan: dp atoms shard the batch wherever it is, and are Partial
+ * in what sums over it. */
 #ifndef LPLAN_PLANNER_VARIANT_H
 #define LPLAN_PLANNER_VARIANT_H
 
@@ -25,25 +26,36 @@ typedef struct Problem {
 /* Reads the model for the job's sequence length; false after errors. */
 bool problem_read(Problem *problem);
 
+/* What all variants of one width share: the mesh of its tp atoms, and the moves found on it. */
+typedef struct Width {
+    int tp;
+    Net *net;  /* for one sequence */
+    Mesh mesh; /* tp atoms */
+    Pricer pricer;
+    PathTable *paths;
+} Width;
+/* NULL after an error in `diag`. */
+Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp);
+
 typedef struct VariantKey {
     int tp;
-    int64_t micro_batch; /* sequences per data-parallel rank */
     bool sp, recompute;
 } VariantKey;
 
 typedef struct Variant {
     VariantKey key;
-    Net *net;   /* read for two data-parallel ranks */
-    Mesh mesh;  /* tp atoms, then one dp atom of extent 2 */
+    Net *net;  /* for one sequence */
+    Mesh mesh; /* tp atoms */
     ClassPlan *class;
-    Pricer pricer; /* on this net and mesh */
 } Variant;
 
 /* NULL after an error in `diag` that says what does not divide. */
-Variant *variant_solve(Arena *arena, Diag *diag, const Problem *problem, const VariantKey *key);
-/* The class plan on a mesh of the same tp atoms and any dp atoms after them. */
+Variant *variant_solve(Arena *arena, Diag *diag, Width *width, const VariantKey *key);
+/* A class plan on a mesh of the same tp atoms and any dp atoms after them. */
 void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int class,
                   ClassPlan *ret);
+/* The same classes as a plan has them, on the plan's own mesh: nothing is left to lift. */
+Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net);
 /* KV heads of the model as the mesh needs them: 0 when there is no attention. */
 int64_t model_kv_heads(const Net *net);
 

@@ -50,8 +50,7 @@ typedef enum LpSchedule { LP_COSINE, LP_CONSTANT } LpSchedule;
  */
 typedef enum LpClass { LP_ACTIVATION, LP_GRADIENT } LpClass;
 
-/* ---- the job: const data of the generated file
- * -------------------------------------------------------- */
+/* ---- the job: const data of the generated file ---- */
 
 typedef struct LpRank LpRank;
 
@@ -135,8 +134,7 @@ int lp_main(int argc, char **argv, const LpJob *job);
  * files. */
 void lp_at(const char *text);
 
-/* ---- communication: all nonblocking, finished by lp_wait
- * ---------------------------------------------- */
+/* ---- communication: all nonblocking, finished by lp_wait ---- */
 
 /* In flight between the start of an operation and lp_wait; starts as {0}. Its address must not
  * change while in flight, and one event serves one operation at a time. */
@@ -187,8 +185,7 @@ void lp_wait(LpEvent *event);
 /* Emitted between Steps: drives the operations in flight, so that they overlap with computing. */
 void lp_poll(void);
 
-/* ---- data
- * ---------------------------------------------------------------------------------------------- */
+/* ---- data ---- */
 
 /* Emitted by the first and the last stage. Rows [row_begin, row_begin + rows) of global micro-batch
  * `micro`, positions [pos_begin, pos_begin + positions) of each, written densely [rows][positions].
@@ -201,8 +198,7 @@ void lp_poll(void);
 void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
               int32_t *ids, int32_t *labels, float *weight);
 
-/* ---- parameters
- * ---------------------------------------------------------------------------------------- */
+/* ---- parameters ---- */
 
 /* A box of a logical tensor held densely, row-major, by this rank. dims is the stored shape or any
  * reshape of it (a box of heads is a box of [heads, head_dim, d]). begin + extent may exceed dims:
@@ -260,8 +256,7 @@ void lp_finish(const LpPart *parts, int count);
 void lp_fill_shard(void *data, LpDtype dtype, const LpShard *shard, LpFill fill, double std,
                    uint64_t seed, int tensor);
 
-/* ---- steps
- * --------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 /* Emitted at the head of the training loop: false after the last step or when the ranks agreed to
  * stop (SIGTERM or SIGINT anywhere; a second signal ends at once). */

@@ -40,8 +40,16 @@ typedef struct Block {
     alignas(ALIGNMENT) unsigned char data[];
 } Block;
 
+/* Lies in the arena itself. */
+typedef struct Deferred {
+    struct Deferred *next;
+    void (*release)(void *);
+    void *what;
+} Deferred;
+
 struct Arena {
     Block *first, *current;
+    Deferred *deferred;
     size_t used_bytes;
     char name[32];
 };
@@ -55,10 +63,18 @@ Arena *arena_new(const char *name)
     return arena;
 }
 
+static void release_deferred(Arena *arena)
+{
+    for (const Deferred *each = arena->deferred; each; each = each->next)
+        each->release(each->what);
+    arena->deferred = NULL;
+}
+
 void arena_free(Arena *arena)
 {
     if (!arena)
         return;
+    release_deferred(arena);
     Block *next = NULL;
     for (Block *block = arena->first; block; block = next) {
         next = block->next;
@@ -70,6 +86,7 @@ void arena_free(Arena *arena)
 
 void arena_reset(Arena *arena)
 {
+    release_deferred(arena);
     for (Block *block = arena->first; block; block = block->next) {
         block->used = 0;
         POISON(block->data, block->size);
@@ -142,6 +159,13 @@ void *arena_alloc(Arena *arena, size_t bytes)
         block->fresh = block->used;
     arena->used_bytes += rounded;
     return at;
+}
+
+void arena_defer(Arena *arena, void (*release)(void *), void *what)
+{
+    Deferred *deferred = arena_alloc(arena, sizeof *deferred);
+    *deferred = (Deferred){arena->deferred, release, what};
+    arena->deferred = deferred;
 }
 
 void *arena_array(Arena *arena, size_t count, size_t size)

@@ -18,6 +18,9 @@ Arena *arena_new(const char *name);
 void arena_free(Arena *arena);  /* NULL is fine */
 void arena_reset(Arena *arena); /* keeps the blocks, forgets the contents */
 size_t arena_used(const Arena *arena);
+/* Calls release(what) when the arena is freed or reset, latest first: for what is not arena memory.
+ */
+void arena_defer(Arena *arena, void (*release)(void *), void *what);
 
 /* `bytes` of zeroed memory, aligned to 16. Zero bytes give a valid, distinct pointer. */
 void *arena_alloc(Arena *arena, size_t bytes);

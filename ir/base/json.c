@@ -72,6 +72,22 @@ static const char *syntax_help(const Source *source, Fault fault, const json_err
     }
 }
 
+static void release_doc(void *doc)
+{
+    json_doc_free(doc);
+}
+
+static void release_value(void *value)
+{
+    json_decref(value);
+}
+
+json_t *json_owned(Arena *arena, json_t *value)
+{
+    arena_defer(arena, release_value, value);
+    return value;
+}
+
 JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text, size_t length)
 {
     JsonDoc *doc = ARENA_NEW(arena, JsonDoc);
@@ -80,6 +96,7 @@ JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text
     doc->source = (Source){path, text, length};
     json_error_t error;
     doc->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    arena_defer(arena, release_doc, doc);
     if (doc->root)
         return doc;
     Fault fault = fault_of(&doc->source, &error);

@@ -31,11 +31,13 @@ typedef struct Json {
 } Json;
 
 /* Parses text (kept by reference) or a file; NULL after an error was appended. The root is released
- * by json_doc_free. */
+ * with the arena, or earlier by json_doc_free. */
 JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text, size_t length);
 JsonDoc *json_load(Arena *arena, Diag *diag, const char *path);
 void json_doc_free(JsonDoc *doc); /* NULL is fine */
 Json json_root(JsonDoc *doc);
+/* The value, whose reference the arena now holds. */
+json_t *json_owned(Arena *arena, json_t *value);
 
 /* An error at the value (at what should hold it, when absent); false, so callers can return it.
  * json_fail_key points at the key itself. */

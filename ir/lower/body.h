@@ -66,7 +66,8 @@ enum { MAX_FUSED = 24, MAX_OPERANDS = 16 };
 typedef struct Inst {
     InstKind kind;
     Form form; /* of a kernel */
-    Flow flow; /* clones of forward nodes in backward keep FLOW_FORWARD */
+    Flow flow; /* clones of forward nodes in backward keep FLOW_FORWARD; a move has the flow of what
+                  it serves, input before clones before weights */
     int nodes; /* fused in this order; the last one need not be the only one with stored outputs */
     NodeId node[MAX_FUSED];
     Move move;
@@ -78,7 +79,8 @@ typedef struct Inst {
      * copies included). */
     int (*bind_in)[MAX_IN];
     int (*bind_out)[MAX_OUT];
-    const char *why; /* one line for a person: "sum of row-parallel o_proj over tp" */
+    const char *why; /* of moves, for a person: "sum the partial terms of o (contracted over g) over
+                        tp, for x1" */
 } Inst;
 
 typedef struct InstList {
@@ -123,9 +125,10 @@ void body_put_text(Str *str, const Body *body);
  * live temps overlap. */
 bool body_verify(const Body *body, Diag *diag);
 
-/* The parts of lowering, in fuse.c and temp.c: merge kernels that may run as one row program (never
- * across a move, a home or a change of flow); give temps their offsets by first fit of their lives.
- */
+/* The parts of lowering, in why.c, fuse.c and temp.c: say of each move which flow it belongs to and
+ * why it is there; merge kernels that may run as one row program (never across a move, a home or a
+ * change of flow); give temps their offsets by first fit of their lives. */
+void body_explain(Arena *arena, Body *body);
 void body_fuse(Arena *arena, Body *body);
 void body_place_temps(Body *body);
 

@@ -29,7 +29,8 @@ static void put_inst(Str *str, const Body *body, const Inst *inst)
             }
         }
     else if (inst->kind == INST_MOVE)
-        str_put(str, move_text[inst->move.kind]);
+        str_putf(str, "%s%s", move_text[inst->move.kind],
+                 body->copies.at[inst->in[0]].alias == inst->out[0] ? " in place" : "");
     else
         str_put(str, "accumulate");
     str_put(str, " (");

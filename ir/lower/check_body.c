@@ -1,4 +1,5 @@
-/* check_body.c - the static proof of a body: every node once, on the values it names, every move by the table of place.h. */
+/* check_body.c - the static proof of a body: every node once, on the values it names, every move by
+ * the table of place.h. */
 #include "ir/lower/check_in.h"
 
 #include <string.h>
@@ -67,25 +68,29 @@ bool move_apply(const Placement *before, const Move *move, Placement *ret)
                list_join(&place.shard[move->to], &move->atoms);
         break;
     case MOVE_ALL_GATHER:
-        good = is_axis(move->from) && move->atoms.n > 0 && list_cut(&place.shard[move->from], &move->atoms);
+        good = is_axis(move->from) && move->atoms.n > 0 &&
+               list_cut(&place.shard[move->from], &move->atoms);
         break;
     case MOVE_ALL_TO_ALL:
-        good = is_axis(move->from) && is_axis(move->to) && move->from != move->to && move->atoms.n > 0 &&
-               list_cut(&place.shard[move->from], &move->atoms) && list_join(&place.shard[move->to], &move->atoms);
+        good = is_axis(move->from) && is_axis(move->to) && move->from != move->to &&
+               move->atoms.n > 0 && list_cut(&place.shard[move->from], &move->atoms) &&
+               list_join(&place.shard[move->to], &move->atoms);
         break;
     case MOVE_PERMUTE:
-        good = is_axis(move->from) && list_set(&move->order) == atoms && move->order.n == move->atoms.n &&
-               list_cut(&place.shard[move->from], &move->atoms) && list_join(&place.shard[move->from], &move->order);
+        good = is_axis(move->from) && list_set(&move->order) == atoms &&
+               move->order.n == move->atoms.n && list_cut(&place.shard[move->from], &move->atoms) &&
+               list_join(&place.shard[move->from], &move->order);
         break;
     case MOVE_SLICE: /* without atoms: the same block once more */
-        good = move->atoms.n == 0 ||
-               ((atoms & used) == 0 && is_axis(move->to) && list_join(&place.shard[move->to], &move->atoms));
+        good = move->atoms.n == 0 || ((atoms & used) == 0 && is_axis(move->to) &&
+                                      list_join(&place.shard[move->to], &move->atoms));
         break;
     case MOVE_OWN:
         good = (atoms & used) == 0 && add_terms(&place, atoms);
         break;
     case MOVE_PAD:
-        good = is_axis(move->from) && list_cut(&place.shard[move->from], &move->atoms) && add_terms(&place, atoms);
+        good = is_axis(move->from) && list_cut(&place.shard[move->from], &move->atoms) &&
+               add_terms(&place, atoms);
         break;
     case MOVE_KIND_COUNT:
         break;
@@ -118,20 +123,24 @@ static bool check_copies(Check *check, const Body *body)
         const Value *value = &body->graph->values.at[copy->value];
         int64_t elements = 1;
         if (!place_fits(body->mesh, body->net, value, &copy->place)) {
-            good = check_fault(check, "class %s: %s does not divide over its atoms", body->graph->name, copy->name);
+            good = check_fault(check, "class %s: %s does not divide over its atoms",
+                               body->graph->name, copy->name);
             continue;
         }
         for (int a = 0; a < value->axes; a++) {
             elements *= copy->local[a];
             if (copy->local[a] != place_local(body->mesh, body->net, value, &copy->place, a))
-                good = check_fault(check, "class %s: axis %d of %s has %lld elements a rank, not what its placement means",
+                good = check_fault(check,
+                                   "class %s: axis %d of %s has %lld elements a rank, not what its "
+                                   "placement means",
                                    body->graph->name, a, copy->name, (long long)copy->local[a]);
         }
         if (elements != copy->elements || copy->bytes != elements * dtype_bytes(copy->dtype))
-            good = check_fault(check, "class %s: %s has %lld bytes, not those of its block", body->graph->name, copy->name,
-                               (long long)copy->bytes);
+            good = check_fault(check, "class %s: %s has %lld bytes, not those of its block",
+                               body->graph->name, copy->name, (long long)copy->bytes);
         if (copy->alias != NONE && body->copies.at[copy->alias].bytes != copy->bytes)
-            good = check_fault(check, "class %s: %s stands in the storage of %s, which has another size",
+            good = check_fault(check,
+                               "class %s: %s stands in the storage of %s, which has another size",
                                body->graph->name, copy->name, value_name(body, copy->alias));
     }
     return good;
@@ -145,19 +154,23 @@ static bool check_extents(Check *check, const Body *body, const Inst *inst, int 
     for (int k = 0; k < node->ins + node->outs; k++) {
         bool in = k < node->ins;
         const int8_t *letters = in ? node->sig.in[k] : node->sig.out[k - node->ins];
-        const Copy *copy = &body->copies.at[in ? inst->bind_in[i][k] : inst->bind_out[i][k - node->ins]];
+        const Copy *copy =
+            &body->copies.at[in ? inst->bind_in[i][k] : inst->bind_out[i][k - node->ins]];
         for (int a = 0; a < body->graph->values.at[copy->value].axes; a++) {
             if (extent[letters[a]] && extent[letters[a]] != copy->local[a])
-                return check_fault(check, "class %s: letter %c of %s is %lld long in one operand and %lld in another",
-                                   body->graph->name, node->sig.letter[letters[a]], node->name,
-                                   (long long)extent[letters[a]], (long long)copy->local[a]);
+                return check_fault(
+                    check,
+                    "class %s: letter %c of %s is %lld long in one operand and %lld in another",
+                    body->graph->name, node->sig.letter[letters[a]], node->name,
+                    (long long)extent[letters[a]], (long long)copy->local[a]);
             extent[letters[a]] = copy->local[a];
         }
     }
     return true;
 }
 
-/* Operands are the values that the node names; a copy that is not stored was made by an earlier node of the same kernel. */
+/* Operands are the values that the node names; a copy that is not stored was made by an earlier
+ * node of the same kernel. */
 static bool check_kernel(Check *check, const Body *body, const Inst *inst)
 {
     bool good = true;
@@ -171,19 +184,19 @@ static bool check_kernel(Check *check, const Body *body, const Inst *inst)
                 made |= holds(inst->bind_out[j], body->graph->nodes.at[inst->node[j]].outs, id);
             fits &= body->copies.at[id].value == node->in[k];
             if (!made)
-                good = check_fault(check, "class %s: %s reads %s, which its kernel does not have", body->graph->name,
-                                   node->name, value_name(body, id));
+                good = check_fault(check, "class %s: %s reads %s, which its kernel does not have",
+                                   body->graph->name, node->name, value_name(body, id));
         }
         for (int k = 0; k < node->outs; k++) {
             int id = inst->bind_out[i][k];
             fits &= body->copies.at[id].value == node->out[k];
             if (!holds(inst->out, inst->outs, id) && body->copies.at[id].home != HOME_FUSED)
-                good = check_fault(check, "class %s: %s makes %s and never stores it", body->graph->name, node->name,
-                                   value_name(body, id));
+                good = check_fault(check, "class %s: %s makes %s and never stores it",
+                                   body->graph->name, node->name, value_name(body, id));
         }
         if (!fits)
-            good = check_fault(check, "class %s: %s works on other values than the graph says", body->graph->name,
-                               node->name);
+            good = check_fault(check, "class %s: %s works on other values than the graph says",
+                               body->graph->name, node->name);
         else
             good &= check_extents(check, body, inst, i);
     }
@@ -195,20 +208,24 @@ static bool check_move(Check *check, const Body *body, const Inst *inst)
     const Copy *from = &body->copies.at[inst->in[0]], *to = &body->copies.at[inst->out[0]];
     Placement after;
     if (inst->ins != 1 || inst->outs != 1 || from->value != to->value)
-        return check_fault(check, "class %s: a move makes %s of %s", body->graph->name, to->name, from->name);
+        return check_fault(check, "class %s: a move makes %s of %s", body->graph->name, to->name,
+                           from->name);
     if (!move_apply(&from->place, &inst->move, &after) || !place_equal(&after, &to->place))
-        return check_fault(check, "class %s: the %s of %s does not lead to the placement of %s", body->graph->name,
-                           move_text[inst->move.kind], from->name, to->name);
+        return check_fault(check, "class %s: the %s of %s does not lead to the placement of %s",
+                           body->graph->name, move_text[inst->move.kind], from->name, to->name);
     return true;
 }
 
 static bool check_accumulate(Check *check, const Body *body, const Inst *inst)
 {
     const Copy *from = &body->copies.at[inst->in[0]], *to = &body->copies.at[inst->out[0]];
-    bool gradient = to->home == HOME_ACC && to->param != NONE && body->graph->params.at[to->param].grad == from->value;
+    bool gradient = to->home == HOME_ACC && to->param != NONE &&
+                    body->graph->params.at[to->param].grad == from->value;
     if (inst->ins != 1 || inst->outs != 1 || !gradient || !place_equal(&from->place, &to->place))
-        return check_fault(check, "class %s: %s is added to %s, which is not its accumulator or is placed otherwise",
-                           body->graph->name, from->name, to->name);
+        return check_fault(
+            check,
+            "class %s: %s is added to %s, which is not its accumulator or is placed otherwise",
+            body->graph->name, from->name, to->name);
     return true;
 }
 
@@ -230,7 +247,8 @@ static bool given(const Body *body, int id, Segment seg)
     }
 }
 
-static bool check_list(Check *check, const Body *body, const InstList *list, Segment seg, int *made_at, bool *saved)
+static bool check_list(Check *check, const Body *body, const InstList *list, Segment seg,
+                       int *made_at, bool *saved)
 {
     bool good = true;
     for (int i = 0; i < body->copies.n; i++)
@@ -240,8 +258,9 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
         for (int k = 0; k < inst->ins; k++) {
             int id = inst->in[k];
             if (made_at[id] == NONE && !given(body, id, seg) && !(seg == SEG_BACKWARD && saved[id]))
-                good = check_fault(check, "class %s: %s reads %s before it is there", body->graph->name,
-                                   seg == SEG_FORWARD ? "forward" : "backward", value_name(body, id));
+                good = check_fault(check, "class %s: %s reads %s before it is there",
+                                   body->graph->name, seg == SEG_FORWARD ? "forward" : "backward",
+                                   value_name(body, id));
         }
         if (inst->kind == INST_KERNEL)
             good &= check_kernel(check, body, inst);
@@ -252,10 +271,11 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
         for (int k = 0; k < inst->outs; k++) {
             int id = inst->out[k];
             if (made_at[id] != NONE || given(body, id, seg))
-                good = check_fault(check, "class %s: %s is made twice", body->graph->name, value_name(body, id));
-            if (body->copies.at[id].home == HOME_FUSED)
-                good = check_fault(check, "class %s: %s is stored and has no place", body->graph->name,
+                good = check_fault(check, "class %s: %s is made twice", body->graph->name,
                                    value_name(body, id));
+            if (body->copies.at[id].home == HOME_FUSED)
+                good = check_fault(check, "class %s: %s is stored and has no place",
+                                   body->graph->name, value_name(body, id));
             made_at[id] = i;
             saved[id] |= body->copies.at[id].home == HOME_SAVED;
         }
@@ -268,7 +288,8 @@ static bool check_nodes(Check *check, const Body *body)
 {
     const Graph *graph = body->graph;
     Arena *scratch = arena_new("nodes");
-    int *runs[2] = {ARENA_ARRAY(scratch, int, graph->nodes.n + 1), ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
+    int *runs[2] = {ARENA_ARRAY(scratch, int, graph->nodes.n + 1),
+                    ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
     const InstList *list[2] = {&body->forward, &body->backward};
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < list[s]->n; i++)
@@ -278,8 +299,9 @@ static bool check_nodes(Check *check, const Body *body)
     for (int n = 0; n < graph->nodes.n; n++) {
         bool forward = graph->nodes.at[n].seg == SEG_FORWARD;
         if (runs[0][n] != forward || runs[1][n] > 1 || (!forward && runs[1][n] != 1))
-            good = check_fault(check, "class %s: %s runs %d times in forward and %d times in backward", graph->name,
-                               graph->nodes.at[n].name, runs[0][n], runs[1][n]);
+            good =
+                check_fault(check, "class %s: %s runs %d times in forward and %d times in backward",
+                            graph->name, graph->nodes.at[n].name, runs[0][n], runs[1][n]);
     }
     arena_free(scratch);
     return good;
@@ -293,15 +315,17 @@ static bool check_accumulators(Check *check, const Body *body)
     for (int p = 0; p < graph->params.n; p++) {
         int id = body->acc_copy[p], writes = 0;
         if ((id == NONE) != (graph->params.at[p].grad == NONE)) {
-            good = check_fault(check, "class %s: the gradient of %s is not accumulated", graph->name,
-                               graph->params.at[p].name);
+            good = check_fault(check, "class %s: the gradient of %s is not accumulated",
+                               graph->name, graph->params.at[p].name);
             continue;
         }
         for (int i = 0; id != NONE && i < body->backward.n; i++)
             writes += holds(body->backward.at[i].out, body->backward.at[i].outs, id);
-        if (id != NONE && (writes != 1 || body->copies.at[id].home != HOME_ACC || body->copies.at[id].param != p))
-            good = check_fault(check, "class %s: the gradient of %s is added %d times a micro-batch", graph->name,
-                               graph->params.at[p].name, writes);
+        if (id != NONE &&
+            (writes != 1 || body->copies.at[id].home != HOME_ACC || body->copies.at[id].param != p))
+            good =
+                check_fault(check, "class %s: the gradient of %s is added %d times a micro-batch",
+                            graph->name, graph->params.at[p].name, writes);
     }
     return good;
 }
@@ -319,8 +343,8 @@ typedef struct Life {
     int id;
 } Life;
 
-/* No two temps of one list live in the same bytes at once. A life runs from the maker to the last reader; that a move may still
- * be reading behind it is the events' concern. */
+/* No two temps of one list live in the same bytes at once. A life runs from the maker to the last
+ * reader; that a move may still be reading behind it is the events' concern. */
 static bool check_temps(Check *check, const Body *body, const InstList *list, int64_t area)
 {
     Arena *scratch = arena_new("lives");
@@ -347,17 +371,19 @@ static bool check_temps(Check *check, const Body *body, const InstList *list, in
         life[i].begin = home->offset;
         life[i].end = home->offset + body->copies.at[i].bytes;
         if (life[i].begin < 0 || life[i].begin % 64 != 0 || life[i].end > area)
-            good = check_fault(check, "class %s: %s leaves the scratch area of %lld bytes", body->graph->name,
-                               value_name(body, i), (long long)area);
+            good = check_fault(check, "class %s: %s leaves the scratch area of %lld bytes",
+                               body->graph->name, value_name(body, i), (long long)area);
         vec_push(scratch, &temps) = life[i];
     }
     for (int i = 0; i < temps.n; i++)
         for (int j = 0; j < i; j++) {
             const Life *a = &temps.at[i], *b = &temps.at[j];
             bool in_place = storage_of(body, a->id) == storage_of(body, b->id);
-            if (!in_place && a->begin < b->end && b->begin < a->end && a->first <= b->last && b->first <= a->last)
-                good = check_fault(check, "class %s: %s and %s live at once in the same scratch bytes", body->graph->name,
-                                   value_name(body, a->id), value_name(body, b->id));
+            if (!in_place && a->begin < b->end && b->begin < a->end && a->first <= b->last &&
+                b->first <= a->last)
+                good = check_fault(
+                    check, "class %s: %s and %s live at once in the same scratch bytes",
+                    body->graph->name, value_name(body, a->id), value_name(body, b->id));
         }
     arena_free(scratch);
     return good;
@@ -372,14 +398,14 @@ static bool check_saved(Check *check, const Body *body)
         if (a->home != HOME_SAVED || a->alias != NONE)
             continue;
         if (a->offset < 0 || a->offset + a->bytes > body->saved_bytes)
-            good = check_fault(check, "class %s: %s leaves the saved block of %lld bytes", body->graph->name, a->name,
-                               (long long)body->saved_bytes);
+            good = check_fault(check, "class %s: %s leaves the saved block of %lld bytes",
+                               body->graph->name, a->name, (long long)body->saved_bytes);
         for (int j = 0; j < i; j++) {
             const Copy *b = &body->copies.at[j];
             if (b->home == HOME_SAVED && b->alias == NONE && a->offset < b->offset + b->bytes &&
                 b->offset < a->offset + a->bytes)
-                good = check_fault(check, "class %s: %s and %s are saved in the same bytes", body->graph->name, a->name,
-                                   b->name);
+                good = check_fault(check, "class %s: %s and %s are saved in the same bytes",
+                                   body->graph->name, a->name, b->name);
         }
     }
     return good;
@@ -412,8 +438,8 @@ static bool same_block(const Body *a, int x, const Body *b, int y)
     if (x == NONE || y == NONE)
         return false;
     const Copy *from = &a->copies.at[x], *to = &b->copies.at[y];
-    return place_equal(&from->place, &to->place) && from->dtype == to->dtype && from->bytes == to->bytes &&
-           memcmp(from->local, to->local, sizeof from->local) == 0;
+    return place_equal(&from->place, &to->place) && from->dtype == to->dtype &&
+           from->bytes == to->bytes && memcmp(from->local, to->local, sizeof from->local) == 0;
 }
 
 bool check_chain(Check *check)
@@ -422,22 +448,28 @@ bool check_chain(Check *check)
     const Net *net = program->net;
     bool good = true;
     for (int i = 0; i + 1 < net->chain.n; i++) {
-        const Body *a = program->body[net->chain.at[i].class], *b = program->body[net->chain.at[i + 1].class];
+        const Body *a = program->body[net->chain.at[i].class],
+                   *b = program->body[net->chain.at[i + 1].class];
         if (!same_block(a, a->out, b, b->in))
-            good = check_fault(check, "links %d and %d: %s hands on its output otherwise than %s takes it", i, i + 1,
-                               a->graph->name, b->graph->name);
+            good = check_fault(check,
+                               "links %d and %d: %s hands on its output otherwise than %s takes it",
+                               i, i + 1, a->graph->name, b->graph->name);
         if (!same_block(b, b->grad_out, a, a->grad_in))
-            good = check_fault(check, "links %d and %d: %s hands back its gradient otherwise than %s takes it", i, i + 1,
-                               b->graph->name, a->graph->name);
+            good = check_fault(
+                check, "links %d and %d: %s hands back its gradient otherwise than %s takes it", i,
+                i + 1, b->graph->name, a->graph->name);
     }
     int at = 0;
     for (int s = 0; s < program->stages; s++)
         for (int i = 0; i < program->stage[s].links; i++, at++) {
             const StageLink *link = &program->stage[s].link[i];
-            if (link->link != at || at >= net->chain.n || link->body != program->body[net->chain.at[at].class])
-                return check_fault(check, "stage %d: its link %d is not link %d of the chain", s, i, at);
+            if (link->link != at || at >= net->chain.n ||
+                link->body != program->body[net->chain.at[at].class])
+                return check_fault(check, "stage %d: its link %d is not link %d of the chain", s, i,
+                                   at);
         }
     if (at != net->chain.n)
-        good = check_fault(check, "the stages hold %d of the %d links of the chain", at, net->chain.n);
+        good =
+            check_fault(check, "the stages hold %d of the %d links of the chain", at, net->chain.n);
     return good;
 }

@@ -1,9 +1,11 @@
 /* check_bytes.c - the static proof of one rank's bytes and events.
  *
- * All addresses of a trace cut its memory into cells. A cell holds the name of a value and who wrote it and reads it; every Step
- * has a clock, the latest Step of each stream that is certain to be over before it begins. A read must find the value it names,
- * of this optimizer step, from its first byte on, behind the write; a write must be behind the write and all reads before it.
- * Weights, gradients and moments have one name for ever: for them the cell counts what happened in this optimizer step. */
+ * All addresses of a trace cut its memory into cells. A cell holds the name of a value and who
+ * wrote it and reads it; every Step has a clock, the latest Step of each stream that is certain to
+ * be over before it begins. A read must find the value it names, of this optimizer step, from its
+ * first byte on, behind the write; a write must be behind the write and all reads before it.
+ * Weights, gradients and moments have one name for ever: for them the cell counts what happened in
+ * this optimizer step. */
 #include "ir/lower/check_in.h"
 
 #include <stdlib.h>
@@ -20,18 +22,21 @@ static const char *held(const CellRun *run, const Cell *cell)
     const TraceStep *writer = &trace->steps.at[cell->writer];
     for (int k = 0; k < writer->operands; k++) {
         const Operand *operand = &trace->operands.at[writer->operand + k];
-        if (operand->write && operand->name == cell->name && operand->address == cell->base && operand->copy)
+        if (operand->write && operand->name == cell->name && operand->address == cell->base &&
+            operand->copy)
             return arena_printf(run->arena, "%s is there, written by %s", operand->copy->name,
                                 trace_name(run->arena, trace, writer));
     }
     return arena_printf(run->arena, "written by %s", trace_name(run->arena, trace, writer));
 }
 
-static bool fault(CellRun *run, const TraceStep *step, const Operand *operand, const Cell *cell, const char *what)
+static bool fault(CellRun *run, const TraceStep *step, const Operand *operand, const Cell *cell,
+                  const char *what)
 {
-    return check_fault(run->check, "%s: %s %s, bytes %lld to %lld of the %s; %s", trace_name(run->arena, run->trace, step),
-                       what, operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
-                       (long long)(operand->address + operand->bytes),
+    return check_fault(run->check, "%s: %s %s, bytes %lld to %lld of the %s; %s",
+                       trace_name(run->arena, run->trace, step), what,
+                       operand->copy ? operand->copy->name : "flat memory",
+                       (long long)operand->address, (long long)(operand->address + operand->bytes),
                        cell->region ? region_text[cell->region->kind] : "arena", held(run, cell));
 }
 
@@ -51,15 +56,17 @@ static bool advance(CellRun *run, int at, Clock *ret)
     bool good = true;
     *ret = run->now[step->stream];
     if (step->seq != run->seen[step->stream].n)
-        good = check_fault(run->check, "%s: its number in the stream should be %d", trace_name(run->arena, trace, step),
-                           run->seen[step->stream].n);
+        good = check_fault(run->check, "%s: its number in the stream should be %d",
+                           trace_name(run->arena, trace, step), run->seen[step->stream].n);
     for (int w = 0; w < step->waits; w++) {
         const Wait *wait = &trace->waits.at[step->wait + w];
-        bool known = wait->stream < STREAM_COUNT && wait->seq >= 0 && wait->seq < run->seen[wait->stream].n;
+        bool known =
+            wait->stream < STREAM_COUNT && wait->seq >= 0 && wait->seq < run->seen[wait->stream].n;
         if (!known) {
             good = check_fault(run->check, "%s: waits for %s#%lld, which is no earlier Step",
                                trace_name(run->arena, trace, step),
-                               wait->stream < STREAM_COUNT ? stream_text[wait->stream] : "?", (long long)wait->seq);
+                               wait->stream < STREAM_COUNT ? stream_text[wait->stream] : "?",
+                               (long long)wait->seq);
             continue;
         }
         const Clock *other = &run->clock[run->seen[wait->stream].at[wait->seq]];
@@ -80,7 +87,8 @@ static bool is_flat(const TraceStep *step)
     return step->inst == NULL;
 }
 
-/* How many sums a gradient needs before `step` may use it: those of its group's path that come earlier, and the tied one. */
+/* How many sums a gradient needs before `step` may use it: those of its group's path that come
+ * earlier, and the tied one. */
 static int sums_before(const CellRun *run, const TraceStep *step, const Cell *cell)
 {
     const Group *group = &run->trace->stage->groups.at[cell->region->index];
@@ -107,7 +115,8 @@ static const char *read_gradient(const CellRun *run, const TraceStep *step, Cell
     return NULL;
 }
 
-static const char *read_scalar(const CellRun *run, const TraceStep *step, const Operand *operand, const Cell *cell)
+static const char *read_scalar(const CellRun *run, const TraceStep *step, const Operand *operand,
+                               const Cell *cell)
 {
     int64_t which = (operand->address - run->trace->stage->scalars) / 64;
     if (which == SCALAR_LR || which == SCALAR_STEP)
@@ -122,7 +131,8 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
 }
 
 /* A fault of reading a cell whose name does not change, or NULL. */
-static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand, Cell *cell)
+static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand,
+                               Cell *cell)
 {
     if (operand->copy && operand->write)
         return NULL; /* an accumulator: judged as a write */
@@ -130,8 +140,9 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
     case REGION_GRADIENT:
         return is_flat(step) ? read_gradient(run, step, cell) : "reads a gradient inside a layer:";
     case REGION_WEIGHT:
-        if (step->kind == STEP_MOVE)
-            return cell->round == step->round ? NULL : "gathers a weight that this step has not updated:";
+        if (is_flat(step) && step->kind == STEP_MOVE)
+            return cell->round == step->round ? NULL
+                                              : "gathers a weight that this step has not updated:";
         return cell->round == step->round - 1 ? NULL : "reads a weight of the wrong step:";
     case REGION_MOMENT1:
     case REGION_MOMENT2:
@@ -161,7 +172,8 @@ static const char *accumulate(const TraceStep *step, const Operand *operand, Cel
     return cell->adds > cell->expected ? "adds more often than there are micro-batches:" : NULL;
 }
 
-static const char *write_static(const CellRun *run, const TraceStep *step, const Operand *operand, Cell *cell)
+static const char *write_static(const CellRun *run, const TraceStep *step, const Operand *operand,
+                                Cell *cell)
 {
     RegionKind kind = cell->region->kind;
     if (operand->copy)
@@ -170,7 +182,8 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
     if (kind == REGION_GRADIENT) {
         const Group *group = &run->trace->stage->groups.at[cell->region->index];
         cell->sums = sums_before(run, step, cell) + 1;
-        bool moves = step->move >= group->reduce.move && step->move < group->reduce.move + group->reduce.n;
+        bool moves =
+            step->move >= group->reduce.move && step->move < group->reduce.move + group->reduce.n;
         return moves || step->kind == STEP_TIED ? NULL : "writes into the gradients:";
     }
     return NULL;
@@ -183,7 +196,8 @@ static bool is_static(const Cell *cell)
     return cell->region && cell->region->kind < REGION_RING;
 }
 
-static bool read_cells(CellRun *run, const TraceStep *step, const Operand *operand, const Clock *clock)
+static bool read_cells(CellRun *run, const TraceStep *step, const Operand *operand,
+                       const Clock *clock)
 {
     CellSpan span = cell_span(run, operand);
     for (int i = span.begin; i < span.end; i++) {
@@ -223,8 +237,9 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
             what = "may be overtaken by the earlier write of what it writes,";
         for (int s = 0; s < STREAM_COUNT && !what; s++)
             if (cell->reader[s] > clock->seq[s])
-                what = arena_printf(run->arena, "does not wait for %s#%d, which still reads what is under", stream_text[s],
-                                    cell->reader[s]);
+                what = arena_printf(run->arena,
+                                    "does not wait for %s#%d, which still reads what is under",
+                                    stream_text[s], cell->reader[s]);
         if (what && good)
             good = fault(run, step, operand, cell, what);
         cell->writer = at;
@@ -253,11 +268,13 @@ static bool check_in_place(CellRun *run, const TraceStep *step)
             if ((!operand[a].write && !operand[b].write) || !overlap(&operand[a], &operand[b]))
                 continue;
             bool in_place = step->kind == STEP_MOVE && step->move->kind == MOVE_ALL_REDUCE &&
-                            operand[a].address == operand[b].address && operand[a].bytes == operand[b].bytes;
+                            operand[a].address == operand[b].address &&
+                            operand[a].bytes == operand[b].bytes;
             if (!in_place)
-                return check_fault(run->check, "%s: writes over an operand of its own, bytes %lld to %lld",
-                                   trace_name(run->arena, run->trace, step), (long long)operand[a].address,
-                                   (long long)(operand[a].address + operand[a].bytes));
+                return check_fault(
+                    run->check, "%s: writes over an operand of its own, bytes %lld to %lld",
+                    trace_name(run->arena, run->trace, step), (long long)operand[a].address,
+                    (long long)(operand[a].address + operand[a].bytes));
         }
     return true;
 }
@@ -276,13 +293,17 @@ static bool is_home(const Region *region, Home home)
     case HOME_ACC:
         return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS;
     case HOME_IN:
-        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED : region->kind == REGION_PASS && k < 2;
+        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED
+                                           : region->kind == REGION_PASS && k < 2;
     case HOME_OUT:
-        return region->kind == REGION_RING ? k == RING_OUT || k == RING_SAVED : region->kind == REGION_PASS && k < 2;
+        return region->kind == REGION_RING ? k == RING_OUT || k == RING_SAVED
+                                           : region->kind == REGION_PASS && k < 2;
     case HOME_GRAD_IN:
-        return region->kind == REGION_RING ? k == RING_GRAD_IN : region->kind == REGION_PASS && k >= 2;
+        return region->kind == REGION_RING ? k == RING_GRAD_IN
+                                           : region->kind == REGION_PASS && k >= 2;
     case HOME_GRAD_OUT:
-        return region->kind == REGION_RING ? k == RING_GRAD_OUT : region->kind == REGION_PASS && k >= 2;
+        return region->kind == REGION_RING ? k == RING_GRAD_OUT
+                                           : region->kind == REGION_PASS && k >= 2;
     case HOME_SAVED:
         return region->kind == REGION_RING && k == RING_SAVED;
     case HOME_TEMP:
@@ -290,6 +311,18 @@ static bool is_home(const Region *region, Home home)
     default:
         return false;
     }
+}
+
+/* Weights and accumulators stand at fixed addresses. */
+static bool is_fixed_place(const StageProgram *stage, const StageLink *link, const Copy *copy,
+                           int64_t address)
+{
+    if (copy->home == HOME_PARAM)
+        return address == link->weight[copy->param];
+    if (copy->home == HOME_ACC)
+        return address == (copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
+                                               : link->gradient[copy->param]);
+    return true;
 }
 
 static bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
@@ -306,16 +339,20 @@ static bool check_place(CellRun *run, const TraceStep *step, const Operand *oper
             copy = &body->copies.at[copy->alias];
         const Ring *ring = region->kind == REGION_RING ? &stage->ring[region->index] : NULL;
         int64_t slot = ring ? (operand->address - ring->base) / ring->stride : 0;
-        if (!is_home(region, copy->home))
-            what = "lies in the wrong region";
-        else if (ring && (slot != step->micro % ring->n || (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
+        if (!is_home(region, copy->home) ||
+            !is_fixed_place(stage, &stage->link[step->link], copy, operand->address))
+            what = "is not where its kind of value lives";
+        else if (ring &&
+                 (slot != step->micro % ring->n ||
+                  (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
             what = "lies outside of its micro-batch's slot";
     }
     if (!what)
         return true;
-    return check_fault(run->check, "%s: %s, bytes %lld to %lld, %s", trace_name(run->arena, run->trace, step),
-                       operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
-                       (long long)(operand->address + operand->bytes), what);
+    return check_fault(
+        run->check, "%s: %s, bytes %lld to %lld, %s", trace_name(run->arena, run->trace, step),
+        operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
+        (long long)(operand->address + operand->bytes), what);
 }
 
 /* ---- the run ---- */
@@ -327,9 +364,10 @@ static bool check_updated(CellRun *run, int round)
         const Cell *cell = &run->cell[i];
         if (!cell->trained || cell->round == round)
             continue;
-        return check_fault(run->check, "stage %d, rank %d: step %d does not update bytes %lld to %lld of the %s",
-                           run->trace->stage->index, run->trace->coordinate, round, (long long)run->begin[i],
-                           (long long)run->begin[i + 1], region_text[cell->region->kind]);
+        return check_fault(
+            run->check, "stage %d, rank %d: step %d does not update bytes %lld to %lld of the %s",
+            run->trace->stage->index, run->trace->coordinate, round, (long long)run->begin[i],
+            (long long)run->begin[i + 1], region_text[cell->region->kind]);
     }
     return true;
 }
@@ -356,21 +394,25 @@ static bool run_step(CellRun *run, int at)
     return good;
 }
 
-bool check_bytes(Check *check, const Trace *trace, const RegionList *regions)
+bool check_bytes(Check *check, const Trace *trace, const RegionList *regions, Period *ret_period)
 {
     CellRun *run = cell_run_new(check, trace, regions);
+    PeriodRun *period = ret_period ? period_run_new(run) : NULL;
     bool good = true;
     for (int i = 0; i < trace->steps.n; i++) {
         if (i > 0 && trace->steps.at[i].round != trace->steps.at[i - 1].round)
             good &= check_updated(run, trace->steps.at[i - 1].round);
+        if (period)
+            period_see(run, period, &trace->steps.at[i]);
         good &= run_step(run, i);
     }
+    if (period)
+        *ret_period = period_found(period);
     good &= trace->steps.n == 0 || check_updated(run, trace->rounds - 1);
     int streams = 0;
     for (int s = 0; s < STREAM_COUNT; s++)
         streams += run->seen[s].n > 0;
     if (trace->whole && trace->coordinate == 0)
         check->report->streams += streams;
-    cell_run_free(run);
     return good;
 }

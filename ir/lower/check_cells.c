@@ -66,15 +66,19 @@ static void cut_cells(CellRun *run)
     for (int g = 0; g < trace->stage->groups.n; g++) {
         const Group *group = &trace->stage->groups.at[g];
         for (int k = 0; k < group->members.n; k++) {
-            int64_t begin = group->members.at[k].offset, end = begin + group->members.at[k].elements;
+            int64_t begin = group->members.at[k].offset,
+                    end = begin + group->members.at[k].elements;
             put_bound(run, &bounds, group->gradient + begin * dtype_bytes(recipe->gradient));
             put_bound(run, &bounds, group->gradient + end * dtype_bytes(recipe->gradient));
         }
         put_bound(run, &bounds, group->weight + group->elements * dtype_bytes(recipe->weight));
-        put_bound(run, &bounds, group->moment1 + group->share_elements * dtype_bytes(recipe->master));
-        put_bound(run, &bounds, group->moment2 + group->share_elements * dtype_bytes(recipe->master));
+        put_bound(run, &bounds,
+                  group->moment1 + group->share_elements * dtype_bytes(recipe->master));
+        put_bound(run, &bounds,
+                  group->moment2 + group->share_elements * dtype_bytes(recipe->master));
         if (group->master != NONE)
-            put_bound(run, &bounds, group->master + group->share_elements * dtype_bytes(recipe->master));
+            put_bound(run, &bounds,
+                      group->master + group->share_elements * dtype_bytes(recipe->master));
     }
     for (int i = 0; i < trace->operands.n; i++) {
         put_bound(run, &bounds, trace->operands.at[i].address);
@@ -112,7 +116,9 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
     const Recipe *recipe = trace->program->recipe;
     int micros = trace->whole ? trace->program->plan->micro_batches : 1;
     const Region *region = cell->region;
-    const Group *group = region->kind >= REGION_WEIGHT && region->kind <= REGION_MASTER ? &stage->groups.at[region->index] : NULL;
+    const Group *group = region->kind >= REGION_WEIGHT && region->kind <= REGION_MASTER
+                             ? &stage->groups.at[region->index]
+                             : NULL;
     if (region->kind == REGION_WEIGHT)
         cell->trained = begin < region->begin + group->elements * dtype_bytes(recipe->weight);
     if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER)
@@ -128,7 +134,8 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
 
 CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *regions)
 {
-    Arena *arena = arena_new("cells");
+    Arena *arena = check->cells;
+    arena_reset(arena);
     CellRun *run = ARENA_NEW(arena, CellRun);
     *run = (CellRun){.check = check, .trace = trace, .regions = regions, .arena = arena};
     memset(run->now, -1, sizeof run->now);
@@ -144,9 +151,4 @@ CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *region
             fill_cell(run, cell, run->begin[i]);
     }
     return run;
-}
-
-void cell_run_free(CellRun *run)
-{
-    arena_free(run->arena);
 }

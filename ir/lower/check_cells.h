@@ -1,4 +1,5 @@
-/* check_cells.h - the memory of one rank as the static proof sees it: cells between the addresses of a trace. */
+/* check_cells.h - the memory of one rank as the static proof sees it: cells between the addresses
+ * of a trace. */
 #ifndef LPLAN_IR_LOWER_CHECK_CELLS_H
 #define LPLAN_IR_LOWER_CHECK_CELLS_H
 
@@ -10,16 +11,16 @@ typedef struct Clock {
 } Clock;
 
 typedef struct Cell {
-    const Region *region; /* NULL: outside of all */
-    uint64_t name;        /* of the value that is there */
-    int64_t base;         /* where that value begins */
-    int32_t writer;       /* Step of the trace, -1 none */
-    int32_t round;        /* optimizer step of the latest write, -1 none */
+    const Region *region;         /* NULL: outside of all */
+    uint64_t name;                /* of the value that is there */
+    int64_t base;                 /* where that value begins */
+    int32_t writer;               /* Step of the trace, -1 none */
+    int32_t round;                /* optimizer step of the latest write, -1 none */
     int32_t reader[STREAM_COUNT]; /* since the latest write: number in the stream, -1 none */
-    int32_t expected;     /* gradient, loss: additions in one optimizer step; 0 between parameters */
-    int32_t adds, sums;   /* of this optimizer step: additions, sums over ranks */
-    bool closed;          /* gradient: something has read it, no more may be added */
-    bool trained;         /* weight or moment that each step must update */
+    int32_t expected;   /* gradient, loss: additions in one optimizer step; 0 between parameters */
+    int32_t adds, sums; /* of this optimizer step: additions, sums over ranks */
+    bool closed;        /* gradient: something has read it, no more may be added */
+    bool trained;       /* weight or moment that each step must update */
 } Cell;
 
 typedef struct CellRun {
@@ -33,7 +34,7 @@ typedef struct CellRun {
     int64_t *key;   /* address -> cell, open addressing */
     int32_t *at;
     int slots;
-    Clock *clock;   /* per Step of the trace: what one who waits for it knows */
+    Clock *clock; /* per Step of the trace: what one who waits for it knows */
     Clock now[STREAM_COUNT];
     VEC(int32_t) seen[STREAM_COUNT]; /* Steps of each stream so far */
 } CellRun;
@@ -42,9 +43,17 @@ typedef struct CellSpan {
     int begin, end;
 } CellSpan;
 
+/* Lives until the next one. */
 CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *regions);
-void cell_run_free(CellRun *run);
 /* The cells of an operand of the trace. */
 CellSpan cell_span(const CellRun *run, const Operand *operand);
+
+/* ---- periods (check_period.c) ---- */
+
+typedef struct PeriodRun PeriodRun;
+PeriodRun *period_run_new(CellRun *run);
+/* Before every Step of the run. */
+void period_see(CellRun *run, PeriodRun *period, const TraceStep *next);
+Period period_found(const PeriodRun *period);
 
 #endif

@@ -1,4 +1,5 @@
-/* check_in.h - what the parts of the static proof share: the run, the trace of a rank, the regions of a layout. */
+/* check_in.h - what the parts of the static proof share: the run, the trace of a rank, the regions
+ * of a layout. */
 #ifndef LPLAN_IR_LOWER_CHECK_IN_H
 #define LPLAN_IR_LOWER_CHECK_IN_H
 
@@ -11,6 +12,7 @@ typedef struct Check {
     const CheckTap *tap; /* or NULL */
     Diag *diag;
     CheckReport *report;
+    Arena *walk, *cells; /* reset by every walk and every run over its bytes */
 } Check;
 
 /* Appends a fault and returns false. */
@@ -19,8 +21,16 @@ bool check_fault(Check *check, const char *format, ...) LP_PRINTF(2, 3);
 /* ---- regions (check_layout.c) ---- */
 
 typedef enum {
-    REGION_SCALARS, REGION_WEIGHT, REGION_GRADIENT, REGION_MOMENT1, REGION_MOMENT2, REGION_MASTER, REGION_RING, REGION_PASS,
-    REGION_SCRATCH, REGION_COUNT
+    REGION_SCALARS,
+    REGION_WEIGHT,
+    REGION_GRADIENT,
+    REGION_MOMENT1,
+    REGION_MOMENT2,
+    REGION_MASTER,
+    REGION_RING,
+    REGION_PASS,
+    REGION_SCRATCH,
+    REGION_COUNT
 } RegionKind;
 extern const char *const region_text[REGION_COUNT];
 
@@ -38,8 +48,10 @@ typedef struct RegionList {
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage);
 /* The region that holds [address, address + bytes), or NULL. */
 const Region *region_find(const RegionList *regions, int64_t address, int64_t bytes);
-/* How many uses in this stage add to a group's member: two when both uses of a tied parameter live here. */
-int member_uses(const Program *program, const StageProgram *stage, const Group *group, const GroupMember *member);
+/* How many uses in this stage add to a group's member: two when both uses of a tied parameter live
+ * here. */
+int member_uses(const Program *program, const StageProgram *stage, const Group *group,
+                const GroupMember *member);
 /* Regions disjoint and inside the arena; groups, buckets, rings and pointers consistent. */
 bool check_layout(Check *check, const StageProgram *stage);
 
@@ -72,7 +84,8 @@ typedef struct Trace {
     VEC(Wait) waits;
 } Trace;
 
-Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage, int coordinate, bool whole);
+Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage, int coordinate,
+                  bool whole);
 /* "stage 1 block#34 all_gather of layer.q, link 2, micro-batch 3": for a person. */
 const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step);
 bool step_is_collective(const TraceStep *step); /* inside a stage */
@@ -87,7 +100,8 @@ bool check_chain(Check *check); /* neighbours of the chain agree about what they
 bool move_apply(const Placement *before, const Move *move, Placement *ret);
 
 /* check_bytes.c: names, clocks and the cycle of gradients, weights and moments, of one rank. */
-bool check_bytes(Check *check, const Trace *trace, const RegionList *regions);
+bool check_bytes(Check *check, const Trace *trace, const RegionList *regions,
+                 Period *ret_period); /* period: NULL, not asked */
 
 /* check_order.c */
 typedef struct Crossing { /* one Step that another stage takes part in */

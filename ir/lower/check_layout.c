@@ -1,10 +1,12 @@
-/* check_layout.c - the static proof of a layout: regions apart, groups and buckets whole, rings filled. */
+/* check_layout.c - the static proof of a layout: regions apart, groups and buckets whole, rings
+ * filled. */
 #include "ir/lower/check_in.h"
 
 #include <stdlib.h>
 
-const char *const region_text[REGION_COUNT] = {"scalars", "weights", "gradients",       "first moments", "second moments",
-                                               "masters", "ring",    "passed-on values", "scratch"};
+const char *const region_text[REGION_COUNT] = {"scalars",       "weights",          "gradients",
+                                               "first moments", "second moments",   "masters",
+                                               "ring",          "passed-on values", "scratch"};
 
 enum { GRAIN = 64 };
 
@@ -35,15 +37,18 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
         int64_t state = up(group->share_elements * dtype_bytes(recipe->master));
-        put_region(&list, REGION_WEIGHT, g, group->weight, up(group->elements * dtype_bytes(recipe->weight)));
-        put_region(&list, REGION_GRADIENT, g, group->gradient, up(group->elements * dtype_bytes(recipe->gradient)));
+        put_region(&list, REGION_WEIGHT, g, group->weight,
+                   up(group->elements * dtype_bytes(recipe->weight)));
+        put_region(&list, REGION_GRADIENT, g, group->gradient,
+                   up(group->elements * dtype_bytes(recipe->gradient)));
         put_region(&list, REGION_MOMENT1, g, group->moment1, state);
         put_region(&list, REGION_MOMENT2, g, group->moment2, state);
         if (group->master != NONE)
             put_region(&list, REGION_MASTER, g, group->master, state);
     }
     for (int k = 0; k < RING_COUNT; k++)
-        put_region(&list, REGION_RING, k, stage->ring[k].base, stage->ring[k].stride * stage->ring[k].n);
+        put_region(&list, REGION_RING, k, stage->ring[k].base,
+                   stage->ring[k].stride * stage->ring[k].n);
     for (int i = 0; i < 4; i++)
         put_region(&list, REGION_PASS, i, stage->pass[i], stage->pass_bytes);
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
@@ -61,7 +66,8 @@ const Region *region_find(const RegionList *regions, int64_t address, int64_t by
         else
             high = mid;
     }
-    if (low == regions->n || address < regions->at[low].begin || address + bytes > regions->at[low].end)
+    if (low == regions->n || address < regions->at[low].begin ||
+        address + bytes > regions->at[low].end)
         return NULL;
     return &regions->at[low];
 }
@@ -83,28 +89,34 @@ static bool check_regions(Check *check, const StageProgram *stage)
         const Region *region = &list.at[i];
         const char *name = region_name(check->arena, region);
         if (region->begin % GRAIN != 0)
-            good = check_fault(check, "stage %d: the %s begin at byte %lld, not at a multiple of %d", stage->index, name,
-                               (long long)region->begin, GRAIN);
+            good =
+                check_fault(check, "stage %d: the %s begin at byte %lld, not at a multiple of %d",
+                            stage->index, name, (long long)region->begin, GRAIN);
         if (region->begin < 0 || region->end > stage->arena_bytes)
-            good = check_fault(check, "stage %d: the %s, bytes %lld to %lld, leave the arena of %lld", stage->index, name,
-                               (long long)region->begin, (long long)region->end, (long long)stage->arena_bytes);
+            good =
+                check_fault(check, "stage %d: the %s, bytes %lld to %lld, leave the arena of %lld",
+                            stage->index, name, (long long)region->begin, (long long)region->end,
+                            (long long)stage->arena_bytes);
         if (i > 0 && region->begin < list.at[i - 1].end)
-            good = check_fault(check, "stage %d: the %s and the %s share bytes %lld to %lld", stage->index,
-                               region_name(check->arena, &list.at[i - 1]), name, (long long)region->begin,
-                               (long long)(region->end < list.at[i - 1].end ? region->end : list.at[i - 1].end));
+            good = check_fault(
+                check, "stage %d: the %s and the %s share bytes %lld to %lld", stage->index,
+                region_name(check->arena, &list.at[i - 1]), name, (long long)region->begin,
+                (long long)(region->end < list.at[i - 1].end ? region->end : list.at[i - 1].end));
     }
     return good;
 }
 
 /* ---- groups and buckets ---- */
 
-int member_uses(const Program *program, const StageProgram *stage, const Group *group, const GroupMember *member)
+int member_uses(const Program *program, const StageProgram *stage, const Group *group,
+                const GroupMember *member)
 {
     int64_t address = group->gradient + member->offset * dtype_bytes(program->recipe->gradient);
     int uses = 0;
     for (int i = 0; i < stage->links; i++)
         for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
-            uses += stage->link[i].body->acc_copy[p] != NONE && stage->link[i].gradient[p] == address;
+            uses +=
+                stage->link[i].body->acc_copy[p] != NONE && stage->link[i].gradient[p] == address;
     return uses;
 }
 
@@ -116,36 +128,41 @@ static bool same_shards(const Placement *a, const Placement *b)
     return place_equal(&x, &y);
 }
 
-static bool check_member(Check *check, const StageProgram *stage, const Group *group, const GroupMember *member)
+static bool check_member(Check *check, const StageProgram *stage, const Group *group,
+                         const GroupMember *member)
 {
     const Program *program = check->program;
     const NetParam *param = &program->net->params.at[member->net_param];
     const StageLink *link = &stage->link[member->link];
     const Body *body = link->body;
     if (body->acc_copy[member->param] == NONE || body->param_copy[member->param] == NONE)
-        return check_fault(check, "stage %d: %s has a gradient and no accumulator", stage->index, param->name);
+        return check_fault(check, "stage %d: %s has a gradient and no accumulator", stage->index,
+                           param->name);
     const Copy *weight = &body->copies.at[body->param_copy[member->param]];
     const Copy *acc = &body->copies.at[body->acc_copy[member->param]];
     bool good = true;
     if (!same_shards(&weight->place, &acc->place) || weight->place.partial)
-        good = check_fault(check, "stage %d: the gradient of %s is cut otherwise than its weight", stage->index,
-                           param->name);
+        good = check_fault(check, "stage %d: the gradient of %s is cut otherwise than its weight",
+                           stage->index, param->name);
     if (place_sharded(&acc->place) != group->sharded || acc->place.partial != group->partial)
-        good = check_fault(check, "stage %d: the gradient of %s is placed otherwise than its group says", stage->index,
-                           param->name);
+        good = check_fault(check,
+                           "stage %d: the gradient of %s is placed otherwise than its group says",
+                           stage->index, param->name);
     int64_t whole = value_elements(program->net, &body->graph->values.at[weight->value]);
     if (member->elements != acc->elements || member->elements != weight->elements ||
         member->elements * mesh_extent(&program->plan->mesh, group->sharded) != whole)
-        good = check_fault(check, "stage %d: the blocks of %s, %lld elements each, do not make up its %lld", stage->index,
-                           param->name, (long long)member->elements, (long long)whole);
+        good = check_fault(
+            check, "stage %d: the blocks of %s, %lld elements each, do not make up its %lld",
+            stage->index, param->name, (long long)member->elements, (long long)whole);
     int64_t weight_at = group->weight + member->offset * dtype_bytes(program->recipe->weight);
     int64_t gradient_at = group->gradient + member->offset * dtype_bytes(program->recipe->gradient);
     if (link->weight[member->param] != weight_at || link->gradient[member->param] != gradient_at)
-        good = check_fault(check, "stage %d: link %d looks for %s elsewhere than in its group", stage->index, member->link,
-                           param->name);
+        good = check_fault(check, "stage %d: link %d looks for %s elsewhere than in its group",
+                           stage->index, member->link, param->name);
     if (member->decay != body->graph->params.at[member->param].decay)
-        good = check_fault(check, "stage %d: %s has another weight decay in its group than in the model", stage->index,
-                           param->name);
+        good = check_fault(check,
+                           "stage %d: %s has another weight decay in its group than in the model",
+                           stage->index, param->name);
     return good;
 }
 
@@ -164,27 +181,35 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
             const Bucket *other = &stage->buckets.at[c];
             if (other->group != g)
                 continue;
-            if (bucket->begin < other->begin + other->elements && other->begin < bucket->begin + bucket->elements)
-                good = check_fault(check, "stage %d: buckets %d and %d of group %d share elements", stage->index, c, b, g);
+            if (bucket->begin < other->begin + other->elements &&
+                other->begin < bucket->begin + bucket->elements)
+                good = check_fault(check, "stage %d: buckets %d and %d of group %d share elements",
+                                   stage->index, c, b, g);
             if (bucket->share_begin < other->share_begin + other->share_elements &&
                 other->share_begin < bucket->share_begin + bucket->share_elements)
-                good = check_fault(check, "stage %d: buckets %d and %d of group %d share optimizer state", stage->index, c,
-                                   b, g);
+                good = check_fault(check,
+                                   "stage %d: buckets %d and %d of group %d share optimizer state",
+                                   stage->index, c, b, g);
         }
         int extent = list_extent(&check->program->plan->mesh, &group->share);
-        if (bucket->begin < 0 || bucket->begin + bucket->elements > group->elements || bucket->share_begin < 0 ||
+        if (bucket->begin < 0 || bucket->begin + bucket->elements > group->elements ||
+            bucket->share_begin < 0 ||
             bucket->share_begin + bucket->share_elements > group->share_elements ||
             bucket->share_elements * extent != bucket->elements)
-            good = check_fault(check, "stage %d: bucket %d does not fit group %d or does not divide into its %d shares",
-                               stage->index, b, g, extent);
+            good = check_fault(
+                check,
+                "stage %d: bucket %d does not fit group %d or does not divide into its %d shares",
+                stage->index, b, g, extent);
     }
     if (covered != group->elements || share != group->share_elements)
-        good = check_fault(check, "stage %d: the buckets of group %d hold %lld of its %lld elements", stage->index, g,
-                           (long long)covered, (long long)group->elements);
+        good =
+            check_fault(check, "stage %d: the buckets of group %d hold %lld of its %lld elements",
+                        stage->index, g, (long long)covered, (long long)group->elements);
     return good;
 }
 
-/* The path of a flat gradient, replayed on [c, e]: ends where the group says, and nothing is left to add. */
+/* The path of a flat gradient, replayed on [c, e]: ends where the group says, and nothing is left
+ * to add. */
 static bool check_paths(Check *check, const StageProgram *stage, int g)
 {
     const Group *group = &stage->groups.at[g];
@@ -199,19 +224,22 @@ static bool check_paths(Check *check, const StageProgram *stage, int g)
     place.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
     for (int i = 0; i < group->reduce.n; i++)
         if (!move_apply(&place, &group->reduce.move[i], &place))
-            return check_fault(check, "stage %d: the %s of group %d's gradients may not be", stage->index,
-                               move_text[group->reduce.move[i].kind], g);
+            return check_fault(check, "stage %d: the %s of group %d's gradients may not be",
+                               stage->index, move_text[group->reduce.move[i].kind], g);
     Placement want = home;
     want.shard[1] = group->share;
     if (!place_equal(&place, &want))
-        return check_fault(check, "stage %d: the gradients of group %d do not end as sums on the optimizer's share",
-                           stage->index, g);
+        return check_fault(
+            check,
+            "stage %d: the gradients of group %d do not end as sums on the optimizer's share",
+            stage->index, g);
     for (int i = 0; i < group->gather.n; i++)
         if (!move_apply(&place, &group->gather.move[i], &place))
-            return check_fault(check, "stage %d: the %s of group %d's weights may not be", stage->index,
-                               move_text[group->gather.move[i].kind], g);
+            return check_fault(check, "stage %d: the %s of group %d's weights may not be",
+                               stage->index, move_text[group->gather.move[i].kind], g);
     if (!place_equal(&place, &home))
-        return check_fault(check, "stage %d: the updated weights of group %d do not come home", stage->index, g);
+        return check_fault(check, "stage %d: the updated weights of group %d do not come home",
+                           stage->index, g);
     return true;
 }
 
@@ -223,8 +251,9 @@ static bool check_group(Check *check, const StageProgram *stage, int g)
     for (int k = 0; k < group->members.n; k++) {
         const GroupMember *member = &group->members.at[k];
         if (member->offset < end || member->offset + member->elements > group->elements)
-            good = check_fault(check, "stage %d: %s overlaps its neighbour in group %d, or leaves it", stage->index,
-                               check->program->net->params.at[member->net_param].name, g);
+            good = check_fault(
+                check, "stage %d: %s overlaps its neighbour in group %d, or leaves it",
+                stage->index, check->program->net->params.at[member->net_param].name, g);
         end = member->offset + member->elements;
         good &= check_member(check, stage, group, member);
     }
@@ -245,13 +274,15 @@ static bool check_members_whole(Check *check, const StageProgram *stage)
         bool here = false;
         for (int use = 0; use < param->uses; use++)
             here |= param->link[use] >= first && param->link[use] <= last &&
-                    net->classes.at[param->use_class[use]]->params.at[param->use_param[use]].grad != NONE;
+                    net->classes.at[param->use_class[use]]->params.at[param->use_param[use]].grad !=
+                        NONE;
         int found = 0;
         for (int g = 0; g < stage->groups.n; g++)
             for (int k = 0; k < stage->groups.at[g].members.n; k++)
                 found += stage->groups.at[g].members.at[k].net_param == p;
         if (found != here)
-            good = check_fault(check, "stage %d: %s is in %d gradient groups", stage->index, param->name, found);
+            good = check_fault(check, "stage %d: %s is in %d gradient groups", stage->index,
+                               param->name, found);
     }
     return good;
 }
@@ -263,8 +294,10 @@ static bool check_rings(Check *check, const StageProgram *stage)
         const Ring *ring = &stage->ring[k];
         if (ring->stride < 0 || ring->n < 0 || (ring->stride > 0 && ring->n == 0) ||
             ring->n > check->program->plan->micro_batches)
-            good = check_fault(check, "stage %d: the %s ring has %d slots of %lld bytes for %d micro-batches", stage->index,
-                               ring_text[k], ring->n, (long long)ring->stride, check->program->plan->micro_batches);
+            good = check_fault(
+                check, "stage %d: the %s ring has %d slots of %lld bytes for %d micro-batches",
+                stage->index, ring_text[k], ring->n, (long long)ring->stride,
+                check->program->plan->micro_batches);
     }
     return good;
 }

@@ -353,7 +353,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                     mesh_coordinate(mesh_of(machine), member[k]->coordinate,
                                     move->atoms.at[last]) ==
                     mesh_coordinate(mesh_of(machine), member[me]->coordinate, move->atoms.at[last]);
-                if (move->atoms.n > 1 ? !alike : k == n - 1)
+                if (move->atoms.n > 1 ? !alike : k == (sums ? n - 1 : 0))
                     from[k] = zeros;
             }
         }

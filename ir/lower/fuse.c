@@ -13,6 +13,8 @@ typedef struct Space {
     int axes, cols;
     DimId dim[MAX_AXES];
     int64_t local[MAX_AXES];
+    AtomList
+        shard[MAX_AXES]; /* blocks of one length may still be others: a kernel has one origin */
 } Space;
 
 static void space_of_copy(const Body *body, int id, Space *ret)
@@ -24,6 +26,7 @@ static void space_of_copy(const Body *body, int id, Space *ret)
     for (int a = 0; a < value->axes; a++) {
         ret->dim[a] = value->dim[a];
         ret->local[a] = copy->local[a];
+        ret->shard[a] = copy->place.shard[a];
     }
 }
 
@@ -60,49 +63,71 @@ static bool einsum_space(const Body *body, const Node *node, const int *in, cons
     return true;
 }
 
+/* One operand of a pattern such as "Av,A,A->Av": its text up to ',' or "->"; moves *at behind it.
+ */
+static int operand_text(const char **at, const char **ret)
+{
+    *ret = *at;
+    int length = (int)strcspn(*at, ",-");
+    *at += length;
+    *at += **at == ',' ? 1 : **at == '-' ? 2 : 0;
+    return length;
+}
+
+/* A row pattern: the widest operand is a run of rows, "A", and perhaps columns behind it; every
+ * operand is all of it, its rows, or its columns; every result is all of it or its rows. *ret_wide
+ * is the first operand that is the whole space (results count on behind the operands),
+ * *ret_has_cols whether there are columns, *ret_has_run whether they are a run of axes. */
+static bool row_pattern(const char *pattern, int operands, int results, int *ret_wide,
+                        bool *ret_has_cols, bool *ret_has_run)
+{
+    const char *text[MAX_IN + MAX_OUT] = {pattern}, *at = pattern;
+    int length[MAX_IN + MAX_OUT] = {0}, wide = 0;
+    for (int k = 0; k < operands + results; k++) {
+        length[k] = operand_text(&at, &text[k]);
+        wide = length[k] > length[wide] ? k : wide;
+    }
+    if (text[wide][0] != 'A')
+        return false;
+    for (int k = 0; k < operands + results; k++) {
+        bool whole =
+            length[k] == length[wide] && memcmp(text[k], text[wide], (size_t)length[k]) == 0;
+        bool rows = length[k] == 1 && text[k][0] == 'A';
+        bool columns = k < operands && length[k] == length[wide] - 1 && length[k] > 0 &&
+                       memcmp(text[k], text[wide] + 1, (size_t)length[k]) == 0;
+        if (!whole && !rows && !columns)
+            return false;
+    }
+    *ret_wide = wide;
+    *ret_has_cols = length[wide] > 1;
+    *ret_has_run = length[wide] > 1 && text[wide][1] >= 'A' && text[wide][1] <= 'Z';
+    return true;
+}
+
 /* The space of one node of an instruction, false when it is no row kernel that may fuse. */
 static bool node_space(const Body *body, const Inst *inst, int i, Space *ret)
 {
     const Node *node = &body->graph->nodes.at[inst->node[i]];
+    const OpInfo *info = &op_info[node->op];
     const int *in = inst->bind_in[i], *out = inst->bind_out[i];
-    switch (node->op) {
-    case OP_ADD:
-    case OP_BIAS:
-    case OP_MUL:
-    case OP_SCALE:
-    case OP_ACT:
-    case OP_ACT_GRAD:
-    case OP_DIV:
-    case OP_NLL:
-        space_of_copy(body, in[0], ret);
-        return true;
-    case OP_NORM:
-    case OP_NORM_DX:
-    case OP_VMAX:
-    case OP_SUMEXP:
-        space_of_copy(body, in[0], ret);
-        ret->cols = 1;
-        return true;
-    case OP_PICK:
-        space_of_copy(body, in[1], ret);
-        ret->cols = 1;
-        return true;
-    case OP_EXPMUL:
-    case OP_ONEHOT:
-        space_of_copy(body, out[0], ret);
-        ret->cols = 1;
-        return true;
-    case OP_EINSUM:
-        return einsum_space(body, node, in, out, ret);
-    default:
+    if (str_eq(info->pattern, "*"))
+        return node->ins == 2 && einsum_space(body, node, in, out, ret);
+    int wide;
+    bool has_cols, has_run;
+    if (info->form != FORM_rows ||
+        !row_pattern(info->pattern, node->ins, node->outs, &wide, &has_cols, &has_run))
         return false;
-    }
+    space_of_copy(body, wide < node->ins ? in[wide] : out[wide - node->ins], ret);
+    /* columns of one letter; a run of them (a bias) leaves the rows open */
+    ret->cols = has_cols && !has_run;
+    return true;
 }
 
 static bool same_prefix(const Space *a, const Space *b, int n)
 {
     for (int i = 0; i < n; i++)
-        if (a->dim[i] != b->dim[i] || a->local[i] != b->local[i])
+        if (a->dim[i] != b->dim[i] || a->local[i] != b->local[i] ||
+            memcmp(&a->shard[i], &b->shard[i], sizeof a->shard[i]) != 0)
             return false;
     return true;
 }

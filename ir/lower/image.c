@@ -224,7 +224,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     }
     image->model = ARENA_NEW(arena, JsonDoc);
     *image->model = *plan->model;
-    image->model->root = image_model(plan, net, image, atoms, layers);
+    image->model->root = json_owned(arena, image_model(plan, net, image, atoms, layers));
     image->model->diag = diag;
     Net *small = model_read(arena, diag, json_root(image->model), image->micro_batch * dp,
                             image->job.sequence, image->pad_vocabulary);

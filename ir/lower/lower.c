@@ -12,12 +12,7 @@
 const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",   "in",   "out",
                                            "grad_in", "grad_out", "saved", "temp", "fused"};
 
-enum { MAX_COPIES = 8 };
-
-typedef struct CopySet {
-    int n;
-    int id[MAX_COPIES];
-} CopySet;
+typedef VEC(int) CopySet;
 
 typedef struct Lowering {
     Arena *arena;
@@ -64,9 +59,7 @@ static int add_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
 
 static void remember(Lowering *lo, ValueId value, int copy)
 {
-    CopySet *set = &lo->have[value];
-    CHECK(set->n < MAX_COPIES);
-    set->id[set->n++] = copy;
+    vec_push(lo->arena, &lo->have[value]) = copy;
 }
 
 static Inst *add_inst(Lowering *lo, InstKind kind)
@@ -76,55 +69,23 @@ static Inst *add_inst(Lowering *lo, InstKind kind)
     return inst;
 }
 
-static AtomSet move_atoms(const Move *move)
-{
-    return list_set(&move->atoms);
-}
-
-static const char *explain_move(Lowering *lo, const Value *value, const Move *move)
-{
-    Str text = str_new(lo->arena);
-    static const char *const what[MOVE_KIND_COUNT] = {
-        [MOVE_ALL_REDUCE] = "sum the partial terms of",
-        [MOVE_REDUCE_SCATTER] = "sum the partial terms and keep a shard of",
-        [MOVE_ALL_GATHER] = "gather the shards of",
-        [MOVE_ALL_TO_ALL] = "exchange the shards of",
-        [MOVE_PERMUTE] = "reorder the shards of",
-        [MOVE_SLICE] = "keep this rank's shard of",
-        [MOVE_OWN] = "let coordinate 0 own",
-        [MOVE_PAD] = "pad with zeros the shard of",
-    };
-    str_putf(&text, "%s %s over", move->monoid == MONOID_MAX ? "maximum of" : what[move->kind],
-             value->name);
-    AtomSet atoms = move_atoms(move);
-    bool said[ROLE_COUNT] = {false};
-    for (int a = 0; a < lo->body->mesh->n; a++) {
-        Role role = lo->body->mesh->atom[a].role;
-        if ((atoms >> a & 1) && !said[role]) {
-            said[role] = true;
-            str_putf(&text, " %s", role_text[role]);
-        }
-    }
-    return text.at;
-}
-
 /* The copy of a value under a placement, moved from the cheapest copy there is. */
 static int deliver(Lowering *lo, ValueId id, const Placement *want)
 {
     Body *body = lo->body;
     const Value *value = &body->graph->values.at[id];
-    CopySet *set = &lo->have[id];
-    Placement places[MAX_COPIES];
+    const CopySet *set = &lo->have[id];
+    Placement *places = ARENA_ARRAY(lo->arena, Placement, set->n + 1);
     for (int i = 0; i < set->n; i++) {
-        places[i] = body->copies.at[set->id[i]].place;
+        places[i] = body->copies.at[set->at[i]].place;
         if (place_equal(&places[i], want))
-            return set->id[i];
+            return set->at[i];
     }
     Path path;
     int from;
     if (set->n == 0 || !path_nearest(lo->paths, value, places, set->n, want, &from, &path))
         BUG("no way to deliver %s of class %s", value->name, body->graph->name);
-    int source = set->id[from];
+    int source = set->at[from];
     for (int i = 0; i < path.n; i++) {
         int target = add_copy(lo, id, &path.after[i], HOME_TEMP);
         Inst *inst = add_inst(lo, INST_MOVE);
@@ -132,7 +93,6 @@ static int deliver(Lowering *lo, ValueId id, const Placement *want)
         inst->ins = inst->outs = 1;
         inst->in[0] = source;
         inst->out[0] = target;
-        inst->why = explain_move(lo, value, &path.move[i]);
         remember(lo, id, target);
         source = target;
     }
@@ -228,15 +188,36 @@ static bool only_gradient(const Graph *graph, ValueId id)
     return owners == 1 && graph->values.at[id].kind == VALUE_NODE;
 }
 
+/* True when two links, of this class or of another, add to one accumulator. */
+static bool is_tied(const Body *body, int param)
+{
+    const Net *net = body->net;
+    for (int i = 0; i < net->params.n; i++)
+        for (int use = 0; use < net->params.at[i].uses; use++)
+            if (net->params.at[i].uses == 2 && net->params.at[i].use_param[use] == param &&
+                net->classes.at[net->params.at[i].use_class[use]] == body->graph)
+                return true;
+    return false;
+}
+
+/* Where a gradient is added up over micro-batches: the shards of its home, and Partial where it
+ * arises so. Terms of the uses of a tied parameter meet in one accumulator, whatever each class
+ * chose: they are Partial on every other atom, which costs nothing (own). */
+static Placement accumulator_place(const Body *body, int param, const Placement *made)
+{
+    Placement place = body->plan->home[param];
+    AtomSet whole = (AtomSet)(((1u << body->mesh->n) - 1) & ~place_sharded(&place));
+    place.partial = is_tied(body, param) ? whole : made->partial & whole;
+    place.monoid = place.partial ? MONOID_SUM : MONOID_NONE;
+    return place;
+}
+
 static void accumulate_gradient(Lowering *lo, int param)
 {
     Body *body = lo->body;
     const Param *info = &body->graph->params.at[param];
-    const Placement *home = &body->plan->home[param];
-    int source = lo->have[info->grad].id[0];
-    Placement want = *home;
-    want.partial = body->copies.at[source].place.partial & (AtomSet)~place_sharded(home);
-    want.monoid = want.partial ? MONOID_SUM : MONOID_NONE;
+    int source = lo->have[info->grad].at[0];
+    Placement want = accumulator_place(body, param, &body->copies.at[source].place);
     bool direct = place_equal(&want, &body->copies.at[source].place) &&
                   only_gradient(body->graph, info->grad);
     if (direct) {
@@ -257,28 +238,6 @@ static void accumulate_gradient(Lowering *lo, int param)
     inst->ins = inst->outs = 1;
     inst->in[0] = source;
     inst->out[0] = acc;
-    inst->why = "the gradient moved before it is added";
-}
-
-static void lower_forward(Lowering *lo)
-{
-    Body *body = lo->body;
-    const Graph *graph = body->graph;
-    lo->seg = SEG_FORWARD;
-    for (int n = 0; n < graph->nodes.n; n++)
-        if (graph->nodes.at[n].seg == SEG_FORWARD)
-            emit_node(lo, n);
-    if (graph->chain_out != NONE) {
-        body->out = deliver(lo, graph->chain_out, &body->plan->boundary_out);
-        if (body->copies.at[body->out].home != HOME_TEMP)
-            BUG("class %s hands its input on unchanged", graph->name);
-        body->copies.at[body->out].home = HOME_OUT;
-    }
-    if (graph->loss != NONE) {
-        body->loss = lo->have[graph->loss].id[0];
-        body->copies.at[body->loss].home = HOME_ACC;
-        body->copies.at[body->loss].dtype = body->recipe->gradient;
-    }
 }
 
 /* The copy of a forward value that survives until backward, chosen by the plan: one that forward
@@ -299,10 +258,9 @@ static void save_value(Lowering *lo, ValueId id)
         inst->ins = inst->outs = 1;
         inst->in[0] = copy;
         inst->out[0] = own;
-        inst->why = "kept for backward; the next layer owns the output";
         copy = own;
     }
-    lo->made[id] = (CopySet){.n = 1, .id = {copy}};
+    vec_push(lo->arena, &lo->made[id]) = copy;
 }
 
 /* One round towards the set of values that backward reads: a value that is not kept passes its need
@@ -325,21 +283,55 @@ static bool grow_needed(const Graph *graph, const ClassPlan *plan, bool *ret)
     return changed;
 }
 
-static void lower_backward(Lowering *lo)
+static bool is_saved(const Body *body, const bool *needed, ValueId id)
+{
+    const Value *value = &body->graph->values.at[id];
+    return needed[id] && body->plan->keep[id] == KEEP_SAVED && value->kind == VALUE_NODE &&
+           body->graph->nodes.at[value->made].seg == SEG_FORWARD;
+}
+
+static void lower_forward(Lowering *lo, const bool *needed)
 {
     Body *body = lo->body;
     const Graph *graph = body->graph;
-    bool *needed = ARENA_ARRAY(lo->arena, bool, graph->values.n);
-    while (grow_needed(graph, body->plan, needed))
-        continue;
-    for (int v = 0; v < graph->values.n; v++) {
-        const Value *value = &graph->values.at[v];
-        bool forward = value->kind == VALUE_NODE && graph->nodes.at[value->made].seg == SEG_FORWARD;
-        if (forward && needed[v] && body->plan->keep[v] == KEEP_SAVED)
-            save_value(lo, v);
+    lo->seg = SEG_FORWARD;
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        if (node->seg != SEG_FORWARD)
+            continue;
+        emit_node(lo, n);
+        /* a shard to keep is cut at once, so that the whole may go after its last reader */
+        for (int k = 0; k < node->outs; k++) {
+            ValueId id = node->out[k];
+            const Copy *made = &body->copies.at[lo->have[id].at[0]];
+            if (is_saved(body, needed, id) && id != graph->chain_out &&
+                place_is_view(&made->place, &body->plan->saved[id]))
+                save_value(lo, id);
+        }
     }
+    if (graph->chain_out != NONE) {
+        body->out = deliver(lo, graph->chain_out, &body->plan->boundary_out);
+        if (body->copies.at[body->out].home != HOME_TEMP)
+            BUG("class %s hands its input on unchanged", graph->name);
+        body->copies.at[body->out].home = HOME_OUT;
+    }
+    if (graph->loss != NONE) {
+        body->loss = lo->have[graph->loss].at[0];
+        body->copies.at[body->loss].home = HOME_ACC;
+        body->copies.at[body->loss].dtype = body->recipe->gradient;
+        body->copies.at[body->loss].bytes =
+            body->copies.at[body->loss].elements * dtype_bytes(body->recipe->gradient);
+    }
+    for (int v = 0; v < graph->values.n; v++)
+        if (is_saved(body, needed, v) && lo->made[v].n == 0)
+            save_value(lo, v);
     take_insts(lo, &body->forward);
+}
 
+static void lower_backward(Lowering *lo, const bool *needed)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
     lo->seg = SEG_BACKWARD;
     for (int v = 0; v < graph->values.n; v++) {
         const Value *value = &graph->values.at[v];
@@ -390,6 +382,23 @@ static void alias_in_place(Body *body, const InstList *list)
     }
 }
 
+/* Ids, labels and weights are read by the rows of the data-parallel ranks. Whatever else the chain
+ * cuts tokens by is a free slice of that: other ranks read the same rows. */
+static Placement data_place(const Body *body)
+{
+    const ClassPlan *plan = body->plan;
+    const Placement *tokens =
+        body->graph->chain_in == NONE ? &plan->boundary_out : &plan->boundary_in;
+    Placement data = place_replicate();
+    for (int i = 0; i < tokens->shard[0].n; i++) {
+        int atom = tokens->shard[0].at[i];
+        if (body->mesh->atom[atom].role != ROLE_DP)
+            break;
+        data.shard[0].at[data.shard[0].n++] = (int8_t)atom;
+    }
+    return data;
+}
+
 /* What stands must be right after every pass: a fault here is ours. */
 static void verify_pass(const Body *body, Passes *passes, LowerPass pass)
 {
@@ -429,11 +438,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     Lowering lo = {.arena = arena, .body = body, .paths = path_table_new(arena, mesh, net, price)};
     lo.have = ARENA_ARRAY(arena, CopySet, graph->values.n);
     lo.made = ARENA_ARRAY(arena, CopySet, graph->values.n);
-    Placement tokens = plan->boundary_in;
-    if (graph->chain_in == NONE)
-        tokens = plan->boundary_out;
-    Placement data = place_replicate();
-    data.shard[0] = tokens.shard[0];
+    Placement data = data_place(body);
     for (int v = 0; v < graph->values.n; v++) {
         const Value *value = &graph->values.at[v];
         if (value->kind == VALUE_DATA) {
@@ -450,8 +455,12 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
         }
     }
     pass_begin(passes, PASS_PLACE);
-    lower_forward(&lo);
-    lower_backward(&lo);
+    bool *needed = ARENA_ARRAY(arena, bool, graph->values.n + 1);
+    while (grow_needed(graph, plan, needed))
+        continue;
+    lower_forward(&lo, needed);
+    lower_backward(&lo, needed);
+    body_explain(arena, body);
     verify_pass(body, passes, PASS_PLACE);
     if (pass_begin(passes, PASS_FUSE)) {
         body_fuse(arena, body);

@@ -1,9 +1,10 @@
 /* place.h - the placement algebra: where the elements of a value are, and the moves that change it.
  *
- * The ranks of a pipeline stage form a mesh of atoms, small extents in rank order, fastest link first (atom 0 has
- * stride 1). A placement gives each axis of a value an ordered list of atoms (major to minor), plus a set of atoms on
- * which the value is Partial under one monoid; every atom not named is Replicate. Moves touch only the minor end of an
- * axis, so a shard is always one block. Moves between placements are searched, never written down (DESIGN section 5). */
+ * The ranks of a pipeline stage form a mesh of atoms, small extents in rank order, fastest link
+ * first (atom 0 has stride 1). A placement gives each axis of a value an ordered list of atoms
+ * (major to minor), plus a set of atoms on which the value is Partial under one monoid; every atom
+ * not named is Replicate. Moves touch only the minor end of an axis, so a shard is always one
+ * block. Moves between placements are searched, never written down (DESIGN section 5). */
 #ifndef LPLAN_IR_LOWER_PLACE_H
 #define LPLAN_IR_LOWER_PLACE_H
 
@@ -16,8 +17,9 @@ extern const char *const role_text[ROLE_COUNT];
 
 typedef struct Atom {
     int extent;
-    Role role;  /* of dense layers */
-    int level;  /* index of the cluster's link level that one step along this atom crosses; 0 is the fastest */
+    Role role; /* of dense layers */
+    int level; /* index of the cluster's link level that one step along this atom crosses; 0 is the
+                  fastest */
 } Atom;
 
 typedef struct Mesh {
@@ -68,8 +70,8 @@ typedef struct Path {
     Placement after[MAX_MOVES]; /* placement after each move; the last is the destination */
 } Path;
 
-/* What a move costs. Units are the caller's (ns in the planner); `bytes` is what each rank sends, by wire_bytes.
- * Free moves cost 0 and are not asked for. */
+/* What a move costs. Units are the caller's (ns in the planner); `bytes` is what each rank sends,
+ * by wire_bytes. Free moves cost 0 and are not asked for. */
 typedef struct MovePrice {
     int64_t (*cost)(const void *context, const Mesh *mesh, const Move *move, int64_t bytes);
     const void *context;
@@ -90,50 +92,61 @@ AtomSet role_atoms(const Mesh *mesh, Role role);
 Placement place_replicate(void);
 bool place_equal(const Placement *a, const Placement *b);
 int place_compare(const Placement *a, const Placement *b); /* a total order, by content */
-AtomSet place_used(const Placement *place);  /* shard or partial */
+AtomSet place_used(const Placement *place);                /* shard or partial */
 AtomSet place_sharded(const Placement *place);
 /* Every axis divides by its atoms. */
 bool place_fits(const Mesh *mesh, const Net *net, const Value *value, const Placement *place);
-int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value, const Placement *place);
-int64_t place_local(const Mesh *mesh, const Net *net, const Value *value, const Placement *place, int axis);
+int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value,
+                       const Placement *place);
+int64_t place_local(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
+                    int axis);
 /* Global index of the first local element along the axis, on a rank. */
-int64_t place_origin(const Mesh *mesh, const Net *net, const Value *value, const Placement *place, int axis, int rank);
-/* "{s:a0 h:a2.a1 sum(a3)}" with dim names; parsed back by place_parse (axes by position of the value). */
+int64_t place_origin(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
+                     int axis, int rank);
+/* "{s:a0 h:a2.a1 sum(a3)}" with dim names; parsed back by place_parse (axes by position of the
+ * value). */
 void place_put(Str *str, const Net *net, const Value *value, const Placement *place);
 bool place_parse(const Net *net, const Value *value, const char *text, Placement *ret);
 
 /* What one node does on each atom: exactly one of a letter, Replicate, or a linear operand set. */
 typedef uint8_t Choice;
-enum { CHOICE_REPLICATE = 0, CHOICE_LETTER = 1 /* + letter index */, CHOICE_LINEAR = 64 /* + index of the set */ };
+enum {
+    CHOICE_REPLICATE = 0,
+    CHOICE_LETTER = 1 /* + letter index */,
+    CHOICE_LINEAR = 64 /* + index of the set */
+};
 typedef struct NodeChoice {
     Choice atom[MAX_ATOMS];
 } NodeChoice;
 
-/* The whole legality rule. Operand and output placements that a choice means; false when illegal (one monoid per value,
- * letters that may not be split, or extents that do not divide). Several atoms on one letter are ordered with the highest atom (the
- * slowest link) major. */
-bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node, const NodeChoice *choice,
-                Placement *ret_in, Placement *ret_out);
-/* All legal single choices of a node on one set of atoms that act as one (a role): letters, R, linear sets. */
+/* The whole legality rule. Operand and output placements that a choice means; false when illegal
+ * (one monoid per value, letters that may not be split, or extents that do not divide). Several
+ * atoms on one letter are ordered with the highest atom (the slowest link) major. */
+bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
+                const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
+/* Operand sets that must be Partial together, of those the op's row names and the node has. */
 int node_linear_sets(const Node *node);
 uint8_t node_linear_set(const Node *node, int index); /* set of operand positions */
 
-/* Copies that cost nothing: a whole copy stands for its shards (slice) and, under sum, for its Partial (own); a shard
- * stands for a Partial (pad). True when `want` is `have` or such a view of it. */
+/* Copies that cost nothing: a whole copy stands for its shards (slice) and, under sum, for its
+ * Partial (own); a shard stands for a Partial (pad). True when `want` is `have` or such a view of
+ * it. */
 bool place_is_view(const Placement *have, const Placement *want);
 
 /* Bytes each rank sends for one move of a value of n_local elements (before the move). */
 int64_t wire_bytes(const Mesh *mesh, const Move *move, int64_t n_local, int element_bytes);
 
-/* Cheapest path between two placements of a value (Dijkstra over whole collectives: one edge spans any set of atoms, priced
- * as one). Memoised in the table. False when there is none, or either end does not fit the value. Ties: fewer moves, then
- * the order in which move.c writes successors. No path: another monoid, or Partial wanted where the value is not a sum. */
+/* Cheapest path between two placements of a value (Dijkstra over whole collectives: one edge spans
+ * any set of atoms, priced as one). Memoised in the table. False when there is none, or either end
+ * does not fit the value. Ties: fewer moves, then the order in which move.c writes successors. No
+ * path: another monoid, or Partial wanted where the value is not a sum. */
 typedef struct PathTable PathTable;
 PathTable *path_table_new(Arena *arena, const Mesh *mesh, const Net *net, const MovePrice *price);
-bool path_find(PathTable *table, const Value *value, const Placement *from, const Placement *to, Path *ret);
+bool path_find(PathTable *table, const Value *value, const Placement *from, const Placement *to,
+               Path *ret);
 /* The cheapest of several copies to start from; *ret_from is its index. */
-bool path_nearest(PathTable *table, const Value *value, const Placement *copies, int n, const Placement *to,
-                  int *ret_from, Path *ret);
+bool path_nearest(PathTable *table, const Value *value, const Placement *copies, int n,
+                  const Placement *to, int *ret_from, Path *ret);
 /* The price the prototypes use: 1 unit of latency a collective, 1000 a byte, free moves 0. */
 MovePrice path_plain_price(int element_bytes);
 

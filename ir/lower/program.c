@@ -6,6 +6,7 @@
 
 #include "ir/lower/layout.h"
 #include "ir/lower/walk.h"
+#include "ir/optimizer.h"
 
 const char *const entry_text[ENTRY_COUNT] = {"compute", "send", "recv",  "reduce",
                                              "tied",    "norm", "update"};
@@ -43,9 +44,22 @@ static AtomList list_of(AtomSet atoms)
 {
     AtomList list = {0};
     for (int a = MAX_ATOMS - 1; a >= 0; a--)
-        if (atoms >> a & 1)
+        if (atoms >> a & 1) {
+            CHECK(list.n < MAX_PER_AXIS);
             list.at[list.n++] = (int8_t)a;
+        }
     return list;
+}
+
+/* Flat buckets move in place, by ranges of axis e: reduced, cut and gathered, and nothing else. */
+static int64_t flat_cost(const void *context, const Mesh *mesh, const Move *move, int64_t bytes)
+{
+    const MovePrice *price = context;
+    bool cuts = move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE;
+    if (move->kind == MOVE_ALL_REDUCE || (cuts && move->to == 1) ||
+        (move->kind == MOVE_ALL_GATHER && move->from == 1))
+        return price->cost(price->context, mesh, move, bytes);
+    return INT64_MAX / (2 * MAX_MOVES);
 }
 
 /* The flat value [c, e] of a group, as a net of its own for the path search. */
@@ -66,7 +80,8 @@ static void find_paths(Arena *arena, const Program *program, Group *group, const
     from.partial = group->partial;
     from.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
     to.shard[1] = group->share;
-    PathTable *paths = path_table_new(arena, mesh, net, price);
+    MovePrice flat_price = {flat_cost, price, price->element_bytes};
+    PathTable *paths = path_table_new(arena, mesh, net, &flat_price);
     if (!path_find(paths, value, &from, &to, &group->reduce) ||
         !path_find(paths, value, &to, &home, &group->gather))
         BUG("no path for the gradients of a group");
@@ -85,7 +100,12 @@ static Group *group_for(Program *program, StageProgram *stage, AtomSet sharded, 
             return &stage->groups.at[g];
     Group *group = &vec_push(program->arena, &stage->groups);
     *group = (Group){.sharded = sharded, .partial = partial, .tied_stage = tied, .master = NONE};
-    group->share = list_of((AtomSet)(program->plan->state_atoms & ~sharded));
+    /* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
+    AtomSet share = (AtomSet)(program->plan->state_atoms & ~sharded);
+    AtomList scattered = list_of((AtomSet)(share & partial));
+    group->share = list_of((AtomSet)(share & ~partial));
+    for (int i = 0; i < scattered.n; i++)
+        group->share.at[group->share.n++] = scattered.at[i];
     return group;
 }
 
@@ -277,30 +297,13 @@ static void make_tables(Program *program, const RowTimes *times)
 
 static void make_optimizer(Program *program)
 {
-    Arena *arena = program->arena;
     const Job *job = &program->plan->job;
-    Net *net = ARENA_NEW(arena, Net);
-    net->arena = arena;
-    net->name = "optimizer";
-    DimId flat = net_add_dim(net, "e", DIM_OTHER, 1);
-    Graph *graph = net_add_class(net, "optimizer");
-    static const char *const tensor[4] = {"weight", "moment1", "moment2", "gradient"};
-    static const char *const scalar[4] = {"coefficient", "lr", "step", "norm2"};
-    ValueId in[8];
-    for (int i = 0; i < 4; i++)
-        in[i] = graph_value(graph, VALUE_INPUT, tensor[i], 1, &flat);
-    for (int i = 0; i < 4; i++)
-        in[4 + i] = graph_value(graph, VALUE_INPUT, scalar[i], 0, NULL);
-    Attrs clip = {0}, adamw = {0};
-    clip.clip.max_norm = job->clip;
-    adamw.adamw.beta1 = job->beta1;
-    adamw.adamw.beta2 = job->beta2;
-    adamw.adamw.eps = job->eps;
-    adamw.adamw.decay = job->decay;
-    program->sumsq = graph_node(graph, OP_SUMSQ, "norm2_share", "e->", NULL, &in[3], 1);
-    program->clip = graph_node(graph, OP_CLIP, "clip", "->", &clip, &in[7], 1);
-    program->adamw = graph_node(graph, OP_ADAMW, "adamw", "e,e,e,e,,,->e,e,e", &adamw, in, 7);
-    program->optimizer = graph;
+    AdamW adamw = {job->beta1, job->beta2, job->eps, job->decay, job->clip};
+    Optimizer optimizer = optimizer_make(program->arena, &adamw);
+    program->optimizer = optimizer.graph;
+    program->sumsq = optimizer.norm2;
+    program->clip = optimizer.clip;
+    program->adamw = optimizer.step;
 }
 
 static void make_bodies(Program *program, const MovePrice *price, Passes *passes)

@@ -1,5 +1,5 @@
 /* program_text.c - a Program as text: what each stage holds and where, and its table. */
-#include "ir/lower/program.h"
+#include "ir/lower/loop.h"
 
 static void put_atoms(Str *str, AtomSet atoms)
 {
@@ -73,17 +73,29 @@ void program_put_text(Str *str, const Program *program)
         put_stage(str, program, &program->stage[s]);
 }
 
-static void put_entry(Str *str, const Entry *entry)
+/* A micro-batch or index; in a loop, `shift` more each time. */
+static void put_number(Str *str, int number, int shift)
+{
+    str_putf(str, "%d", number);
+    if (shift == 1)
+        str_put(str, "+i");
+    else if (shift)
+        str_putf(str, "+%di", shift);
+}
+
+static void put_entry(Str *str, const Entry *entry, int shift)
 {
     switch (entry->kind) {
     case ENTRY_COMPUTE:
-        str_putf(str, "%s%d%s%s", part_text[entry->part], entry->micro, entry->first ? "'" : "",
-                 entry->last ? "." : "");
+        str_put(str, part_text[entry->part]);
+        put_number(str, entry->micro, shift);
+        str_putf(str, "%s%s", entry->first ? "'" : "", entry->last ? "." : "");
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:
-        str_putf(str, "%s%s%d", entry->kind == ENTRY_SEND ? ">" : "<",
-                 entry->message == MSG_ACTIVATION ? "x" : "d", entry->micro);
+        str_putf(str, "%s%s", entry->kind == ENTRY_SEND ? ">" : "<",
+                 entry->message == MSG_ACTIVATION ? "x" : "d");
+        put_number(str, entry->micro, shift);
         break;
     case ENTRY_REDUCE:
     case ENTRY_TIED:
@@ -97,15 +109,24 @@ static void put_entry(Str *str, const Entry *entry)
     }
 }
 
-/* F0' first micro-batch of the step, B3. the last; >x2 sends activations, <d2 receives gradients.
- */
+/* F0' the first micro-batch of the step, B3. the last; >x2 sends activations, <d2 receives
+ * gradients. 5 x { F3+i B1+i } is F3 B1 F4 B2 and so on. */
 void program_put_tables(Str *str, const Program *program)
 {
     for (int s = 0; s < program->stages; s++) {
+        const StageProgram *stage = &program->stage[s];
+        Loop loop = table_loop(stage, 16 * program->stages + 16);
         str_putf(str, "stage %d:", s);
-        for (int i = 0; i < program->stage[s].table.n; i++) {
+        for (int i = 0; i < stage->table.n; i++) {
+            bool within = loop.repeats && i >= loop.prefix && i < loop.prefix + loop.entries;
+            if (within && i == loop.prefix)
+                str_putf(str, " %d x {", loop.repeats);
             str_putc(str, ' ');
-            put_entry(str, &program->stage[s].table.at[i]);
+            put_entry(str, &stage->table.at[i], within ? loop.shift : 0);
+            if (within && i + 1 == loop.prefix + loop.entries) {
+                str_put(str, " }");
+                i += loop.entries * (loop.repeats - 1);
+            }
         }
         str_putc(str, '\n');
     }

@@ -95,7 +95,7 @@ static void solution_fill(const Solver *solver, const uint16_t *value, Solution 
 
 /* ---- one pair of weights ---- */
 
-enum { WEIGHT_BITS = 60 }; /* of the largest cost a solve may reach */
+enum { WEIGHT_BITS = 56 }; /* of the largest cost a solve may reach */
 
 /* Upper bounds of ns and bytes of any solution. */
 static void solver_bounds(const Solver *solver, int64_t *ret_ns, int64_t *ret_bytes)
@@ -143,6 +143,8 @@ static bool solve_weighted(Solver *solver, Weights weights, Solution *ret)
 {
     Arena *scratch = arena_new("solve");
     Tree *tree = tree_new(scratch, solver->problem, weights, true);
+    if (tree == NULL)
+        BUG("the block solver needs a table of more than %d rows", MAX_ROWS);
     bool found = tree->best < COST_MAX;
     solver->stats.width = tree->width;
     solver->stats.rows = tree->rows;
@@ -232,10 +234,13 @@ int solver_hull(Solver *solver, Solution *ret, int cap)
 
 /* ---- exact ---- */
 
+/* The frontier's number of points; NONE when the tables would be too large. */
 static int exact_points(Solver *solver, Arena *scratch, Weights weights, int64_t limit,
                         int64_t cost_limit, Point **ret)
 {
     Tree *tree = tree_new(scratch, solver->problem, weights, false);
+    if (tree == NULL)
+        return NONE;
     solver->stats.width = tree->width;
     solver->stats.rows = tree->rows;
     if (tree->best >= COST_MAX)
@@ -262,6 +267,7 @@ bool solver_within(Solver *solver, int64_t budget_bytes, Solution *ret)
     if (!solve_ends(solver, &fast, &small) || solution_additive(solver, &small) > budget_bytes)
         return false;
     if (fast.bytes <= budget_bytes) {
+        solver->stats.exact = true;
         *ret = fast;
         return true;
     }
@@ -282,8 +288,11 @@ bool solver_within(Solver *solver, int64_t budget_bytes, Solution *ret)
     Arena *scratch = arena_new("within");
     Point *point;
     int n = exact_points(solver, scratch, weights, budget_bytes, cost_limit, &point);
+    solver->stats.exact = n != NONE;
     if (n > 0)
         solution_fill(solver, point[0].value, ret);
+    else if (n == NONE && fits)
+        *ret = best;
     arena_free(scratch);
-    return n > 0;
+    return n > 0 || (n == NONE && fits);
 }

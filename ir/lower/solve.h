@@ -51,6 +51,7 @@ typedef struct SolveSetup {
     const Placement
         *boundary; /* given: of chain_in, chain_out and gradients; NULL: chosen by the rule */
     const Placement *const *home; /* per param, entries NULL where free; or NULL */
+    PathTable *paths;             /* shared by solves of one net, mesh and price; or NULL */
 } SolveSetup;
 
 typedef struct Label {
@@ -76,16 +77,20 @@ bool solver_at(Solver *solver, int64_t ns_weight, int64_t byte_weight, Solution 
 /* The corners of the lower convex hull of (time, bytes without transient), fastest first. Returns
  * their number. */
 int solver_hull(Solver *solver, Solution *ret, int cap);
-/* The fastest solution of at most this many bytes, exactly. False when there is none. */
+/* The fastest solution of at most this many bytes. False when there is none. Exact, unless the
+ * tables of the exact solve would be too large: then the best corner of the hull, and stats say so.
+ */
 bool solver_within(Solver *solver, int64_t budget_bytes, Solution *ret);
 /* All of the (time, bytes) frontier up to a limit of bytes, fastest first. For small graphs.
- * Returns their number, which may exceed cap; only cap are written. */
+ * Returns their number, which may exceed cap; only cap are written. NONE when the tables would be
+ * too large. */
 int solver_front(Solver *solver, int64_t limit_bytes, Solution *ret, int cap);
 
 /* Size of what was solved, and of the last solve. */
 typedef struct SolveStats {
     int variables, factors, width; /* width: variables in the largest table */
     int64_t rows, labels;          /* table cells; labels kept by an exact solve */
+    bool exact;                    /* of the last solver_within */
 } SolveStats;
 SolveStats solver_stats(const Solver *solver);
 

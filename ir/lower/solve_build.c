@@ -126,18 +126,18 @@ static Factor *factor_new(Problem *problem, int a, int b)
     return factor;
 }
 
-int64_t spot_path(Problem *problem, ValueId id, int from, int to)
+static int64_t spot_path(Problem *problem, ValueId id, int from, int to)
 {
     Spot *spot = &problem->spot[id];
     const Value *value = &problem->setup.graph->values.at[id];
-    int64_t *cell = &spot->path[from * spot->places.n + to];
+    int cell = from * spot->places.n + to;
     Path path;
-    if (*cell >= 0)
-        return *cell;
+    if (spot->path[cell] >= 0)
+        return spot->path[cell];
     bool found =
         path_find(problem->paths, value, &spot->places.at[from], &spot->places.at[to], &path);
-    *cell = found ? path.cost : COST_MAX;
-    return *cell;
+    spot->path[cell] = found ? path.cost : COST_MAX;
+    return spot->path[cell];
 }
 
 static bool spot_view(const Problem *problem, ValueId id, int have, int want)
@@ -146,33 +146,49 @@ static bool spot_view(const Problem *problem, ValueId id, int have, int want)
     return place_is_view(&spot->places.at[have], &spot->places.at[want]);
 }
 
-/* The cheapest way to make all copies of a set from one, each from the nearest copy there is: all
- * orders are tried. */
-static int64_t deliver_cost(Problem *problem, ValueId id, int have, const CopySet *want,
-                            unsigned done)
+/* The copies there are on the way to a set: those asked for, and what moves left behind in between.
+ */
+typedef struct Made {
+    int n;
+    Placement at[1 + MAX_SET * MAX_MOVES];
+} Made;
+
+/* The cheapest way to make all copies of a set, each from the nearest copy there is: all orders are
+ * tried. */
+static int64_t deliver_order(Problem *problem, ValueId id, const Made *made, const CopySet *want,
+                             unsigned done)
 {
+    const Value *value = &problem->setup.graph->values.at[id];
     int64_t best = done + 1 == 1u << want->n ? 0 : COST_MAX;
     for (int i = 0; i < want->n; i++) {
-        if (done >> i & 1)
+        const Placement *to = &problem->spot[id].places.at[want->at[i]];
+        Path path;
+        int from;
+        if ((done >> i & 1) ||
+            !path_nearest(problem->paths, value, made->at, made->n, to, &from, &path))
             continue;
-        int64_t cost = spot_path(problem, id, have, want->at[i]);
-        for (int k = 0; k < want->n; k++) {
-            if (done >> k & 1) {
-                int64_t other = spot_path(problem, id, want->at[k], want->at[i]);
-                cost = other < cost ? other : cost;
-            }
-        }
-        cost = cost_add(cost, deliver_cost(problem, id, have, want, done | 1u << i));
-        best = cost < best ? cost : best;
+        Made next = *made;
+        for (int k = 0; k < path.n; k++)
+            next.at[next.n++] = path.after[k];
+        int64_t rest = deliver_order(problem, id, &next, want, done | 1u << i);
+        best = cost_add(path.cost, rest) < best ? cost_add(path.cost, rest) : best;
     }
     return best;
+}
+
+static int64_t deliver_cost(Problem *problem, ValueId id, int have, const CopySet *want)
+{
+    if (want->n == 1)
+        return spot_path(problem, id, have, want->at[0]);
+    Made made = {.n = 1, .at = {problem->spot[id].places.at[have]}};
+    return deliver_order(problem, id, &made, want, 0);
 }
 
 /* Delivery of a set from one copy; what coexists is all of them. */
 static Label deliver_label(Problem *problem, ValueId id, int have, const CopySet *want)
 {
     const Spot *spot = &problem->spot[id];
-    Label label = {.micro_ns = deliver_cost(problem, id, have, want, 0)};
+    Label label = {.micro_ns = deliver_cost(problem, id, have, want)};
     bool listed = false;
     for (int i = 0; i < want->n; i++) {
         listed |= want->at[i] == have;
@@ -223,7 +239,7 @@ static void copies_collect(Problem *problem, ValueId id, const bool *member, int
 /* The variable of the copies of a value in a segment. A set may hold what a use needs, what is
  * made, or the whole. */
 static int copies_var(Problem *problem, ValueId id, Segment seg, const TieList *uses,
-                      const Tie *source)
+                      const TieList *later, const Tie *source)
 {
     Spot *spot = &problem->spot[id];
     bool *member = ARENA_ARRAY(problem->arena, bool, spot->places.n);
@@ -234,6 +250,10 @@ static int copies_var(Problem *problem, ValueId id, Segment seg, const TieList *
             member[uses->at[u].index[i]] = true;
     for (int i = 0; i < source->n; i++)
         member[source->index[i]] = true;
+    for (int u = 0; later != NULL && u < later->n; u++)
+        for (int i = 0; i < later->at[u].n; i++)
+            if ((spot->places.at[later->at[u].index[i]].partial & problem->setup.width) == 0)
+                member[later->at[u].index[i]] = true;
     for (int i = 0; i < spot->places.n; i++)
         members += member[i];
     vec_push(problem->arena, &problem->vars) = (Var){.kind = VAR_COPIES, .id = id, .seg = seg};
@@ -333,17 +353,18 @@ static void value_factors(Problem *problem, ValueId id)
     }
     int first = NONE, later = NONE;
     bool born_late = value_segment(setup->graph, id) == SEG_BACKWARD;
+    bool saved = kind == VALUE_NODE && !born_late && !setup->recompute;
     if (forward.n > 0) {
-        first = copies_var(problem, id, SEG_FORWARD, &forward, &source);
+        first = copies_var(problem, id, SEG_FORWARD, &forward, saved ? &backward : NULL, &source);
         deliver_factor(problem, id, first, &source, false);
     }
     if (backward.n == 0)
         return;
-    later = copies_var(problem, id, SEG_BACKWARD, &backward, &source);
-    if (born_late || kind != VALUE_NODE || setup->recompute)
-        deliver_factor(problem, id, later, &source, kind == VALUE_CHAIN_IN);
-    else
+    later = copies_var(problem, id, SEG_BACKWARD, &backward, NULL, &source);
+    if (saved)
         saved_factors(problem, id, first, &source, later);
+    else
+        deliver_factor(problem, id, later, &source, kind == VALUE_CHAIN_IN);
 }
 
 static void node_factor(Problem *problem, NodeId id)
@@ -512,7 +533,9 @@ Problem *problem_new(Arena *arena, const SolveSetup *setup)
     Problem *problem = ARENA_NEW(arena, Problem);
     problem->arena = arena;
     problem->setup = *setup;
-    problem->paths = path_table_new(arena, setup->mesh, setup->net, &setup->model->price);
+    problem->paths = setup->paths;
+    if (!problem->paths)
+        problem->paths = path_table_new(arena, setup->mesh, setup->net, &setup->model->price);
     problem->spot = ARENA_ARRAY(arena, Spot, graph->values.n + 1);
     problem->node_var = ARENA_ARRAY(arena, int, graph->nodes.n + 1);
     problem->home_var = ARENA_ARRAY(arena, int, graph->params.n + 1);

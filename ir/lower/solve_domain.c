@@ -364,13 +364,5 @@ bool problem_domains(Problem *problem)
     for (int p = 0; p < graph->params.n; p++)
         if (!home_domain(problem, p))
             return false;
-    /* what may be saved although nobody needs it in that form */
-    for (int v = 0; v < graph->values.n; v++) {
-        PlaceList list = {0};
-        if (graph->values.at[v].kind == VALUE_NODE)
-            spot_widen(problem, v, &list);
-        for (int i = 0; i < list.n; i++)
-            spot_index(problem, v, &list.at[i]);
-    }
     return true;
 }

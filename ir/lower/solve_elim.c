@@ -219,6 +219,8 @@ typedef struct Walk {
     int messages;
     const Message *message[MAX_SCOPE * 4];
     int64_t stride[MAX_SCOPE * 4][MAX_SCOPE], inner[MAX_SCOPE * 4], offset[MAX_SCOPE * 4];
+    int64_t
+        row[MAX_SCOPE * 4]; /* stride of the last variable, when a row of cells is done at once */
 } Walk;
 
 static int64_t message_stride(const Tree *tree, const Message *message, int var)
@@ -237,7 +239,7 @@ static void walk_add(const Tree *tree, Walk *walk, const Bucket *bucket, const M
     CHECK(walk->messages < MAX_SCOPE * 4);
     int m = walk->messages++;
     walk->message[m] = message;
-    walk->offset[m] = 0;
+    walk->offset[m] = walk->row[m] = 0;
     walk->inner[m] = message_stride(tree, message, bucket->var);
     for (int i = 0; i < walk->n; i++)
         walk->stride[m][i] = message_stride(tree, message, bucket->out.var[i]);
@@ -270,7 +272,8 @@ static void walk_next(Walk *walk)
 
 /* ---- elimination ---- */
 
-static void bucket_scope(const Tree *tree, Bucket *bucket)
+/* False when the table would be too large. */
+static bool bucket_scope(const Tree *tree, Bucket *bucket)
 {
     int vars = tree->problem->vars.n;
     bool *in = ARENA_ARRAY(tree->arena, bool, vars);
@@ -287,38 +290,120 @@ static void bucket_scope(const Tree *tree, Bucket *bucket)
         CHECK(bucket->out.n < MAX_SCOPE);
         bucket->out.var[bucket->out.n++] = v;
         bucket->out.size *= tree->alive_n[v];
-        if (bucket->out.size > INT32_MAX / 8)
-            BUG("the block solver would need a table of %lld rows", (long long)bucket->out.size);
+        if (bucket->out.size > MAX_ROWS)
+            return false;
+    }
+    /* the longest last: rows are done at once */
+    int last = bucket->out.n - 1;
+    for (int i = 0; i < last; i++) {
+        int longest = bucket->out.var[last], var = bucket->out.var[i];
+        if (tree->alive_n[var] > tree->alive_n[longest]) {
+            bucket->out.var[last] = var;
+            bucket->out.var[i] = longest;
+        }
+    }
+    return true;
+}
+
+/* The best value of the bucket's variable for a row of cells: those that differ in the last
+ * variable of the scope alone. */
+static void row_minimise(const Walk *walk, int values, int cells, int64_t *sum, int64_t *ret_cost,
+                         uint16_t *ret_arg)
+{
+    for (int c = 0; c < cells; c++) {
+        ret_cost[c] = COST_MAX;
+        ret_arg[c] = 0;
+    }
+    for (int x = 0; x < values; x++) {
+        for (int c = 0; c < cells; c++)
+            sum[c] = 0;
+        for (int m = 0; m < walk->messages; m++) {
+            const int64_t *cost = walk->message[m]->cost + walk->offset[m] + x * walk->inner[m];
+            int64_t stride = walk->row[m];
+            for (int c = 0; c < cells; c++)
+                sum[c] += cost[c * stride];
+        }
+        for (int c = 0; c < cells; c++) {
+            bool better = sum[c] < ret_cost[c];
+            ret_cost[c] = better ? sum[c] : ret_cost[c];
+            ret_arg[c] = better ? (uint16_t)x : ret_arg[c];
+        }
     }
 }
 
 static void bucket_minimise(Tree *tree, Bucket *bucket)
 {
     Walk walk;
-    int n = tree->alive_n[bucket->var];
+    int n = tree->alive_n[bucket->var], cells = 1;
     bucket->out.cost = ARENA_ARRAY(tree->arena, int64_t, bucket->out.size);
     bucket->arg = ARENA_ARRAY(tree->arena, uint16_t, bucket->out.size);
     walk_new(tree, bucket, &walk);
-    for (int64_t cell = 0; cell < bucket->out.size; cell++, walk_next(&walk)) {
-        int64_t best = COST_MAX;
-        int arg = 0;
-        for (int x = 0; x < n; x++) {
-            int64_t sum = 0;
-            for (int m = 0; m < walk.messages && sum < best; m++)
-                sum += walk.message[m]->cost[walk.offset[m] + x * walk.inner[m]];
-            if (sum < best) {
-                best = sum;
-                arg = x;
-            }
-        }
-        bucket->out.cost[cell] = best;
-        bucket->arg[cell] = (uint16_t)arg;
+    CHECK(walk.messages <= COST_TERMS);
+    if (walk.n > 0) {
+        cells = walk.extent[--walk.n];
+        for (int m = 0; m < walk.messages; m++)
+            walk.row[m] = walk.stride[m][walk.n];
     }
+    int64_t *sum = ARENA_ARRAY(tree->arena, int64_t, cells);
+    for (int64_t cell = 0; cell < bucket->out.size; cell += cells, walk_next(&walk))
+        row_minimise(&walk, n, cells, sum, bucket->out.cost + cell, bucket->arg + cell);
     tree->rows += bucket->out.size * n;
     tree->width = bucket->out.n + 1 > tree->width ? bucket->out.n + 1 : tree->width;
 }
 
-static void tree_eliminate(Tree *tree)
+static bool message_covers(const Message *large, const Message *small)
+{
+    for (int i = 0; i < small->n; i++) {
+        bool in = false;
+        for (int k = 0; k < large->n; k++)
+            in |= large->var[k] == small->var[i];
+        if (!in)
+            return false;
+    }
+    return true;
+}
+
+/* Adds a message to one over more variables. */
+static void message_fold(const Tree *tree, Message *large, const Message *small)
+{
+    int digit[MAX_SCOPE] = {0};
+    int64_t stride[MAX_SCOPE], at = 0;
+    for (int i = 0; i < large->n; i++)
+        stride[i] = message_stride(tree, small, large->var[i]);
+    for (int64_t cell = 0; cell < large->size; cell++) {
+        large->cost[cell] = cost_add(large->cost[cell], small->cost[at]);
+        for (int i = large->n - 1; i >= 0; i--) {
+            at += stride[i];
+            if (++digit[i] < tree->alive_n[large->var[i]])
+                break;
+            at -= digit[i] * stride[i];
+            digit[i] = 0;
+        }
+    }
+}
+
+/* Fewer messages to add per cell: each goes into one that covers it, where there is one. */
+static void bucket_fold(Tree *tree, Bucket *bucket)
+{
+    int kept = 0;
+    for (int m = 0; m < bucket->in.n; m++) {
+        const Message *small = &tree->messages.at[bucket->in.at[m]];
+        bool folded = false;
+        for (int k = 0; k < bucket->in.n && !folded; k++) {
+            Message *large = &tree->messages.at[bucket->in.at[k]];
+            bool before = k < kept || k > m; /* still in the list */
+            if (!before || large == small || !message_covers(large, small))
+                continue;
+            message_fold(tree, large, small);
+            folded = true;
+        }
+        if (!folded)
+            bucket->in.at[kept++] = bucket->in.at[m];
+    }
+    bucket->in.n = kept;
+}
+
+static bool tree_eliminate(Tree *tree, bool fold)
 {
     Order order = order_new(tree);
     bool *taken = ARENA_ARRAY(tree->arena, bool, tree->messages.n + tree->n);
@@ -340,12 +425,16 @@ static void tree_eliminate(Tree *tree)
                 tree->bucket[message->from].parent = b;
         }
         bucket->out.from = b;
-        bucket_scope(tree, bucket);
+        if (!bucket_scope(tree, bucket))
+            return false;
+        if (fold)
+            bucket_fold(tree, bucket);
         bucket_minimise(tree, bucket);
         if (bucket->out.n == 0)
             tree->best = cost_add(tree->best, bucket->out.cost[0]);
         vec_push(tree->arena, &tree->messages) = bucket->out;
     }
+    return true;
 }
 
 Tree *tree_new(Arena *arena, const Problem *problem, Weights weights, bool prune)
@@ -369,8 +458,7 @@ Tree *tree_new(Arena *arena, const Problem *problem, Weights weights, bool prune
         for (int m = 0; m < tree->messages.n; m++)
             message_compact(tree, &tree->messages.at[m]);
     }
-    tree_eliminate(tree);
-    return tree;
+    return tree_eliminate(tree, prune) ? tree : NULL;
 }
 
 void tree_values(const Tree *tree, uint16_t *ret_value)

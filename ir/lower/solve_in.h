@@ -5,9 +5,10 @@
 
 #include "ir/lower/solve.h"
 
-enum { MAX_SET = 3, MAX_SCOPE = 24 };
-/* Costs are capped here: two of them still add without overflow. */
-#define COST_MAX (INT64_MAX / 4)
+enum { MAX_SET = 3, MAX_SCOPE = 24, MAX_ROWS = 1 << 26 };
+/* Costs are capped here: COST_TERMS of them still add without overflow. */
+enum { COST_TERMS = 64 };
+#define COST_MAX (INT64_MAX / COST_TERMS)
 
 static inline int64_t cost_add(int64_t a, int64_t b)
 {
@@ -77,7 +78,6 @@ bool problem_domains(Problem *problem);
 int spot_index(Problem *problem, ValueId value, const Placement *place); /* adds it when new */
 /* solve_build.c */
 Problem *problem_new(Arena *arena, const SolveSetup *setup);
-int64_t spot_path(Problem *problem, ValueId value, int from, int to);
 Label label_add(Label a, Label b);
 /* Sum of all factors. */
 Label problem_label(const Problem *problem, const uint16_t *value);
@@ -124,6 +124,7 @@ typedef struct Tree {
     uint16_t **alive; /* per variable: the values kept */
 } Tree;
 
+/* NULL when a table would have more than MAX_ROWS cells. */
 Tree *tree_new(Arena *arena, const Problem *problem, Weights weights, bool prune);
 int64_t weights_cost(Weights weights, int64_t ns, int64_t bytes);
 void tree_values(const Tree *tree, uint16_t *ret_value);

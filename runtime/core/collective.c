@@ -118,8 +118,7 @@ static int64_t block_begin(const LpComm *comm, int64_t count, int i)
     return each * i < count ? each * i : count;
 }
 
-/* ---- all-reduce
- * ---------------------------------------------------------------------------------------- */
+/* ---- all-reduce ---- */
 
 enum { REDUCE_NEXT, REDUCE_SUM, REDUCE_SHARE, REDUCE_SMALL };
 
@@ -219,8 +218,7 @@ void lp_all_reduce(LpEvent *event, int handle, void *buf, int64_t count, LpDtype
     collective_start(self, work, comm, piece_limit(work, LP_PIECE_BYTES), 2);
 }
 
-/* ---- reduce-scatter
- * ------------------------------------------------------------------------------------- */
+/* ---- reduce-scatter ---- */
 
 static bool reduce_scatter_advance(LpSelf *self, LpWork *work)
 {
@@ -276,8 +274,7 @@ void lp_reduce_scatter(LpEvent *event, int handle, const void *src, void *dst, i
     collective_start(self, work, comm, piece_limit(work, LP_PIECE_BYTES / comm->count), 1);
 }
 
-/* ---- all-gather, all-to-all, rotate: no arithmetic, no scratch
- * ------------------------------------------- */
+/* ---- all-gather, all-to-all, rotate: no arithmetic, no scratch ---- */
 
 static bool exchange_advance(LpSelf *self, LpWork *work)
 {
@@ -376,9 +373,7 @@ void lp_rotate(LpEvent *event, int handle, const void *src, void *dst, int64_t c
     collective_start(self, work, comm, piece_limit(work, LP_MESSAGE_BYTES), 1);
 }
 
-/* ---- p2p
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- p2p ---- */
 
 /* All pieces are posted at once: messages of one class match in posting order, so a second message
  * must not slip between the pieces of the first. */

@@ -63,8 +63,7 @@ void lp_trace_at(LpSelf *self, const char *text)
     trace->at_ns = now_ns;
 }
 
-/* ---- writing
- * -------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static int put_name(char *out, size_t size, const char *text)
 {

@@ -32,8 +32,7 @@ static int64_t samples_of_step(const LpJob *job)
     return (int64_t)job->micro_batches * job->rows;
 }
 
-/* ---- going on
- * ------------------------------------------------------------------------------------------ */
+/* ---- going on ---- */
 
 /* The step in the name of a whole checkpoint; -1 for any other name. */
 static int64_t step_of_name(const char *name)
@@ -123,8 +122,7 @@ int64_t lp_begin(const LpState *states, int count)
     return samples / each;
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 static void sync_folder(const char *path)
 {

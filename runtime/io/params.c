@@ -20,8 +20,7 @@
 #define CHUNK_ELEMENTS ((int64_t)1 << 17)
 #define REPORT_BYTES 3500
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
 typedef struct Report {
     char text[REPORT_BYTES];
@@ -146,8 +145,7 @@ void lp_load(const LpPart *parts, int count)
     }
 }
 
-/* ---- saving
- * -------------------------------------------------------------------------------------------- */
+/* ---- saving ---- */
 
 static bool write_fully(int file, const void *data, int64_t bytes, int64_t offset)
 {

@@ -63,8 +63,7 @@ int64_t lp_tensor_count(const LpTensor *tensor)
     return count;
 }
 
-/* ---- reading a header
- * ---------------------------------------------------------------------------------- */
+/* ---- reading a header ---- */
 
 static void parse_type(LpJson *json, LpEntry *entry)
 {
@@ -307,8 +306,7 @@ static bool file_add(LpWeights *weights, const char *path, char *error, size_t s
     return check_places(weights, from, 8 + length, data_bytes, error, size);
 }
 
-/* ---- several files behind an index
- * --------------------------------------------------------------------- */
+/* ---- several files behind an index ---- */
 
 static char *read_text(const char *path, int64_t *ret_length, char *error, size_t size)
 {
@@ -473,8 +471,7 @@ bool lp_weights_read(const LpWeights *weights, const LpEntry *entry, const LpSha
     return ok;
 }
 
-/* ---- writing a header
- * ---------------------------------------------------------------------------------- */
+/* ---- writing a header ---- */
 
 static size_t put_name(char *out, const char *name)
 {

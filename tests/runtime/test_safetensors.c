@@ -214,8 +214,7 @@ static void an_index_joins_files(void **state)
     assert_says(error, "9.safetensors: No such file");
 }
 
-/* ---- through a job: loading, and writing what was loaded
- * ------------------------------------------------- */
+/* ---- through a job: loading, and writing what was loaded ---- */
 
 enum { ROWS = 6, COLUMNS = 4 };
 

@@ -56,8 +56,7 @@ static void nap(int ms)
     nanosleep(&span, NULL);
 }
 
-/* ---- collectives against sums written down here
- * -------------------------------------------------------- */
+/* ---- collectives against sums written down here ---- */
 
 static void test_reduce(int comm, const int *ranks, int n, int me, int64_t count, LpOp op, float *a,
                         float *b)
@@ -284,8 +283,7 @@ static void run_collectives(const LpRank *rank)
     free(b);
 }
 
-/* ---- a bigram model, trained data-parallel, its table sharded by rows for the optimizer
- * ------------------ */
+/* ---- a bigram model, trained data-parallel, its table sharded by rows for the optimizer ---- */
 
 enum { VOCAB = 256, SEQ = 32, MICRO = 2, ROWS = 8 };
 

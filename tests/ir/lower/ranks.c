@@ -105,7 +105,7 @@ static AtomList list_of_set(AtomSet set)
     return list;
 }
 
-/* Calls for every group of the list: its ranks, in order. */
+/* The next group of the list, its ranks in order; false after the last. `rank` starts at 0. */
 static bool group_next(const Mesh *mesh, const AtomList *list, int *rank, int *ret_ranks,
                        int *ret_n)
 {
@@ -119,7 +119,8 @@ static bool group_next(const Mesh *mesh, const AtomList *list, int *rank, int *r
     return false;
 }
 
-/* The rank that has the same copy and coordinate 0 on every atom that the placement does not use. */
+/* The rank that has the same copy and coordinate 0 on every atom that the placement does not use.
+ */
 static int rank_first(const Mesh *mesh, const Placement *place, int rank)
 {
     AtomList rest = list_of_set((AtomSet)~place_used(place));

@@ -197,6 +197,44 @@ NodeId block_node(const Graph *graph, const char *name)
     BUG("no node %s", name);
 }
 
+/* ---- the ends of a chain ---- */
+
+static void loss_of(Builder *b, ValueId x, ValueId labels, ValueId weight)
+{
+    ValueId max = op_of(b, OP_VMAX, "max", "bsv->bs", x, NONE);
+    ValueId sum = op_of(b, OP_SUMEXP, "sumexp", "bsv,bs->bs", x, max);
+    ValueId pick = op_of(b, OP_PICK, "pick", "bs,bsv->bs", labels, x);
+    NodeId nll =
+        graph_node(b->graph, OP_NLL, "nll", "bs,bs,bs->bs", NULL, (ValueId[]){sum, max, pick}, 3);
+    b->graph->loss = op_of(b, OP_EINSUM, "loss", "bs,bs->", graph_out(b->graph, nll), weight);
+}
+
+Net *ends_net(Arena *arena, int64_t b, int64_t s, int64_t h, int64_t v)
+{
+    Net *net = net_new(arena, "ends");
+    net_add_dim(net, "b", DIM_BATCH, b);
+    net_add_dim(net, "s", DIM_SEQUENCE, s);
+    net_add_dim(net, "h", DIM_OTHER, h);
+    net_add_dim(net, "v", DIM_OTHER, v);
+    DimId bsh[] = {0, 1, 2};
+    Builder embed = {.graph = net_add_class(net, "embed")};
+    ValueId ids = graph_value(embed.graph, VALUE_DATA, "ids", 2, bsh);
+    embed.graph->chain_out =
+        op_of(&embed, OP_LOOKUP, "lookup", "bs,vh->bsh", ids, param_of(&embed, "table", "vh"));
+    graph_differentiate(embed.graph);
+
+    Builder head = {.graph = net_add_class(net, "head")};
+    ValueId x = graph_value(head.graph, VALUE_CHAIN_IN, "x", 3, bsh);
+    ValueId labels = graph_value(head.graph, VALUE_DATA, "labels", 2, bsh);
+    ValueId weight = graph_value(head.graph, VALUE_DATA, "weight", 2, bsh);
+    ValueId n = op_of(&head, OP_NORM, "norm", "bsh,h->bsh", x, param_of(&head, "gain", "h"));
+    ValueId logits =
+        op_of(&head, OP_EINSUM, "logits", "bsh,vh->bsv", n, param_of(&head, "head", "vh"));
+    loss_of(&head, logits, labels, weight);
+    graph_differentiate(head.graph);
+    return net;
+}
+
 /* ---- random graphs ---- */
 
 static const char *letters_of(Graph *graph, ValueId id)

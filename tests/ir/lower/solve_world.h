@@ -27,6 +27,9 @@ typedef struct BlockShape {
  */
 Net *block_net(Arena *arena, const BlockShape *shape);
 NodeId block_node(const Graph *graph, const char *name);
+/* Classes "embed" and "head": a table of v rows, b x s x h in between, a norm, logits and the loss.
+ */
+Net *ends_net(Arena *arena, int64_t b, int64_t s, int64_t h, int64_t v);
 
 /* A random class of `ops` ops over small dims, differentiated, or with its later half marked as
  * backward. */

@@ -1,11 +1,7 @@
 /* test_place.c - placements and moves: every path of random pairs is executed on all ranks and
  * compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* cmocka wants the four above first. */
-#include <cmocka.h>
+#include "tests/check.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -159,6 +155,41 @@ static void test_views(void **state)
     arena_free(world.arena);
 }
 
+/* own: coordinate 0 keeps the value, the others zeros. pad: everyone keeps their block among zeros.
+ */
+static void test_own_pad(void **state)
+{
+    (void)state;
+    World world = world_new((int64_t[]){4}, 1, (int[]){2}, 1);
+    MovePrice price = path_plain_price(8);
+    PathTable *table = path_table_new(world.arena, &world.mesh, &world.net, &price);
+    Rng rng = {17, 0};
+    Placement whole = place_replicate(), shard = whole, partial = whole;
+    shard.shard[0] = (AtomList){1, {0}};
+    partial.partial = 1;
+    partial.monoid = MONOID_SUM;
+    Tensor x = tensor_random(world.arena, &world.net, &world.value, &rng);
+    for (int pad = 0; pad < 2; pad++) {
+        const Placement *from = pad ? &shard : &whole;
+        Path path;
+        assert_true(path_find(table, &world.value, from, &partial, &path));
+        assert_int_equal(path.n, 1);
+        assert_int_equal(path.cost, 0);
+        assert_int_equal(path.move[0].kind, pad ? MOVE_PAD : MOVE_OWN);
+        Ranks at = ranks_scatter(world.arena, &world.mesh, &x, from, &rng);
+        at = ranks_move(world.arena, &world.mesh, &at, &path.move[0]);
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < 4; i++)
+                assert_true(at.at[r].at[i] == (r == (pad ? i / 2 : 0) ? x.at[i] : 0));
+        /* and back: one reduction, that counts every element once */
+        assert_true(path_find(table, &world.value, &partial, &whole, &path));
+        assert_int_equal(path.n, 1);
+        at = ranks_move(world.arena, &world.mesh, &at, &path.move[0]);
+        assert_true(ranks_error(world.arena, &world.mesh, &at, &whole, &x) == 0);
+    }
+    arena_free(world.arena);
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -212,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mesh),  cmocka_unit_test(test_text), cmocka_unit_test(test_views),
-        cmocka_unit_test(test_pairs), cmocka_unit_test(test_max),
+        cmocka_unit_test(test_pairs), cmocka_unit_test(test_max),  cmocka_unit_test(test_own_pad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,33 @@
+/* trainer_body.h - the printer of one body, shared by its kernels and its moves. Private to them.
+ */
+#ifndef LPLAN_CODEGEN_TRAINER_BODY_H
+#define LPLAN_CODEGEN_TRAINER_BODY_H
+
+#include "codegen/trainer.h"
+
+typedef struct BodyPrinter {
+    Trainer *t;
+    Emit *emit; /* statements */
+    const Body *body;
+    int class;
+    bool backward;
+    const char **var; /* per copy: its pointer, NULL until it is used */
+    bool *written;
+    Names names;
+    bool uses_first;
+} BodyPrinter;
+
+const Value *body_value(const BodyPrinter *p, int copy);
+const Copy *body_copy(const BodyPrinter *p, int copy);
+/* The variable that points at a copy; the first use declares it. */
+const char *body_reads(BodyPrinter *p, int copy);
+const char *body_writes(BodyPrinter *p, int copy);
+/* Elements of a copy's local axes [begin, end). */
+int64_t body_extent(const Copy *copy, int begin, int end);
+/* The copy whose memory this one shares. */
+int body_storage(const BodyPrinter *p, int copy);
+
+/* One move, instruction `index` of its list. */
+bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index);
+
+#endif

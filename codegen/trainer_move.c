@@ -1,0 +1,176 @@
+/* trainer_move.c - the moves of a body: collectives, and the copies between layouts around them. */
+#include "codegen/trainer_body.h"
+
+typedef struct Blocks { /* of one axis of a local block: [outer][extent][inner] */
+    long long outer,
+        inner_bytes; /* inner: the axis's extent and everything behind it, of one block */
+} Blocks;
+
+static Blocks blocks_of(const BodyPrinter *p, int copy, int axis, int64_t extent)
+{
+    const Copy *c = body_copy(p, copy);
+    int axes = body_value(p, copy)->axes;
+    return (Blocks){body_extent(c, 0, axis),
+                    extent * body_extent(c, axis + 1, axes) * dtype_bytes(c->dtype)};
+}
+
+/* Memory outside the arena that this instruction packs blocks into. */
+static const char *pack_room(BodyPrinter *p, int64_t bytes)
+{
+    const char *text = arena_printf(p->t->arena, "s->pack + %lldL", (long long)p->t->pack_bytes);
+    p->t->pack_bytes += (bytes + 63) / 64 * 64;
+    return text;
+}
+
+static const char *index_text(BodyPrinter *p, const AtomList *list)
+{
+    return arena_printf(p->t->arena, "s->index[%s]", trainer_list(p->t, list, false));
+}
+
+static void print_slice(BodyPrinter *p, const Move *move, int in, int out)
+{
+    if (move->to == NONE) {
+        emit_line(p->emit, "memcpy(%s, %s, %lld);", body_writes(p, out), body_reads(p, in),
+                  (long long)body_copy(p, out)->bytes);
+        return;
+    }
+    Blocks b = blocks_of(p, out, move->to, body_copy(p, out)->local[move->to]);
+    long long n = list_extent(&p->t->plan->mesh, &move->atoms),
+              width = dtype_bytes(body_copy(p, out)->dtype);
+    emit_line(p->emit, "lp_copy_rows(%s, %lld, %s + %s * %lldL, %lld, %lld, %lld);",
+              body_writes(p, out), b.inner_bytes, body_reads(p, in), index_text(p, &move->atoms),
+              b.inner_bytes / width, n * b.inner_bytes, b.outer, b.inner_bytes);
+}
+
+static void print_own_or_pad(BodyPrinter *p, const Move *move, int in, int out)
+{
+    const char *to = body_writes(p, out), *from = body_reads(p, in),
+               *index = index_text(p, &move->atoms);
+    long long bytes = body_copy(p, out)->bytes;
+    if (move->kind == MOVE_OWN) {
+        emit_line(p->emit, "if (%s == 0)", index);
+        emit_line(p->emit, "    memcpy(%s, %s, %lld);", to, from, bytes);
+        emit_line(p->emit, "else");
+        emit_line(p->emit, "    memset(%s, 0, %lld);", to, bytes);
+        return;
+    }
+    Blocks b = blocks_of(p, in, move->from, body_copy(p, in)->local[move->from]);
+    long long n = list_extent(&p->t->plan->mesh, &move->atoms),
+              width = dtype_bytes(body_copy(p, in)->dtype);
+    emit_line(p->emit, "memset(%s, 0, %lld);", to, bytes);
+    emit_line(p->emit, "lp_copy_rows(%s + %s * %lldL, %lld, %s, %lld, %lld, %lld);", to, index,
+              b.inner_bytes / width, n * b.inner_bytes, from, b.inner_bytes, b.outer,
+              b.inner_bytes);
+}
+
+int body_storage(const BodyPrinter *p, int copy)
+{
+    while (body_copy(p, copy)->alias != NONE)
+        copy = body_copy(p, copy)->alias;
+    return copy;
+}
+
+typedef struct Collective {
+    const char *event, *comm, *dtype, *op;
+    long long n; /* ranks of the group */
+} Collective;
+
+static void print_all_reduce(BodyPrinter *p, const Collective *c, int in, int out)
+{
+    if (body_storage(p, in) != body_storage(p, out))
+        emit_line(p->emit, "memcpy(%s, %s, %lld);", body_writes(p, out), body_reads(p, in),
+                  (long long)body_copy(p, out)->bytes);
+    emit_line(p->emit, "lp_all_reduce(%s, %s, %s, %lld, %s, %s);", c->event, c->comm,
+              body_writes(p, out), (long long)body_copy(p, out)->elements, c->dtype, c->op);
+}
+
+static void print_reduce_scatter(BodyPrinter *p, const Collective *c, const Move *move, int in,
+                                 int out)
+{
+    Blocks b = blocks_of(p, out, move->to, body_copy(p, out)->local[move->to]);
+    const char *from = body_reads(p, in);
+    if (b.outer > 1) {
+        from = pack_room(p, body_copy(p, in)->bytes);
+        emit_line(p->emit, "lp_pack_blocks(%s, %s, %lld, %lld, %lld);", from, body_reads(p, in),
+                  b.outer, c->n, b.inner_bytes);
+    }
+    emit_line(p->emit, "lp_reduce_scatter(%s, %s, %s, %s, %lld, %s, %s);", c->event, c->comm, from,
+              body_writes(p, out), (long long)body_copy(p, out)->elements, c->dtype, c->op);
+}
+
+static void print_all_gather(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
+{
+    Blocks b = blocks_of(p, in, move->from, body_copy(p, in)->local[move->from]);
+    const char *to = b.outer > 1 ? pack_room(p, body_copy(p, out)->bytes) : body_writes(p, out);
+    emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm,
+              body_reads(p, in), to, (long long)body_copy(p, in)->elements, c->dtype);
+    if (b.outer == 1)
+        return;
+    emit_line(p->emit, "lp_wait(%s);", c->event);
+    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", body_writes(p, out), to,
+              b.outer, c->n, b.inner_bytes);
+}
+
+static void print_all_to_all(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
+{
+    Blocks give = blocks_of(p, in, move->to, body_copy(p, in)->local[move->to] / c->n);
+    Blocks take = blocks_of(p, out, move->from, body_copy(p, in)->local[move->from]);
+    const char *from = body_reads(p, in), *to = body_writes(p, out);
+    if (give.outer > 1) {
+        from = pack_room(p, body_copy(p, in)->bytes);
+        emit_line(p->emit, "lp_pack_blocks(%s, %s, %lld, %lld, %lld);", from, body_reads(p, in),
+                  give.outer, c->n, give.inner_bytes);
+    }
+    if (take.outer > 1)
+        to = pack_room(p, body_copy(p, out)->bytes);
+    emit_line(p->emit, "lp_all_to_all(%s, %s, %s, %s, %lld, %s);", c->event, c->comm, from, to,
+              (long long)(body_copy(p, in)->elements / c->n), c->dtype);
+    if (take.outer == 1)
+        return;
+    emit_line(p->emit, "lp_wait(%s);", c->event);
+    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", body_writes(p, out), to,
+              take.outer, c->n, take.inner_bytes);
+}
+
+/* Everybody's block, of which this rank keeps the one that the new order gives it. */
+static void print_permute(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
+{
+    long long each = body_copy(p, in)->elements, bytes = body_copy(p, in)->bytes;
+    const char *room = pack_room(p, bytes * c->n);
+    emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm,
+              body_reads(p, in), room, each, c->dtype);
+    emit_line(p->emit, "lp_wait(%s);", c->event);
+    emit_line(p->emit, "memcpy(%s, %s + %s * %lldL, %lld);", body_writes(p, out), room,
+              index_text(p, &move->order), bytes, bytes);
+}
+
+bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
+{
+    const Move *move = &inst->move;
+    int in = inst->in[0], out = inst->out[0];
+    if (move->kind == MOVE_SLICE)
+        return print_slice(p, move, in, out), true;
+    if (move->kind == MOVE_OWN || move->kind == MOVE_PAD)
+        return print_own_or_pad(p, move, in, out), true;
+    Collective c = {
+        .event =
+            arena_printf(p->t->arena, "&s->%s", trainer_event(p->t, p->class, p->backward, index)),
+        .comm = arena_printf(p->t->arena, "s->comm[%s]", trainer_list(p->t, &move->atoms, true)),
+        .dtype = dtype_constant(body_copy(p, in)->dtype),
+        .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",
+        .n = list_extent(&p->t->plan->mesh, &move->atoms)};
+    switch (move->kind) {
+    case MOVE_ALL_REDUCE:
+        return print_all_reduce(p, &c, in, out), true;
+    case MOVE_REDUCE_SCATTER:
+        return print_reduce_scatter(p, &c, move, in, out), true;
+    case MOVE_ALL_GATHER:
+        return print_all_gather(p, &c, move, in, out), true;
+    case MOVE_ALL_TO_ALL:
+        return print_all_to_all(p, &c, move, in, out), true;
+    case MOVE_PERMUTE:
+        return print_permute(p, &c, move, in, out), true;
+    default:
+        BUG("move %d", (int)move->kind);
+    }
+}

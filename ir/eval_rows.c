@@ -1,0 +1,211 @@
+/* eval_rows.c - the meaning of norms, rope and attention. */
+#include <math.h>
+
+#include "ir/eval_walk.h"
+
+/* ---- norms ---- */
+
+/* Mean (0 for rms) and inverse deviation of a row of operand 0 along letter h. */
+static void row_moments(const Eval *e, const EvalWalk *w, int h, double *ret_mean,
+                        double *ret_inverse)
+{
+    const Attr_norm *norm = &e->node->attrs.norm;
+    int64_t n = e->extent[h], stride = e->stride[0][h];
+    const double *x = e->in[0] + w->offset[0];
+    double mean = 0, square = 0;
+    for (int64_t i = 0; norm->kind == NORM_LAYER && i < n; i++)
+        mean += x[i * stride] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        square += (x[i * stride] - mean) * (x[i * stride] - mean) / (double)n;
+    *ret_mean = mean;
+    *ret_inverse = 1 / sqrt(square + norm->eps);
+}
+
+void eval_norm(const Eval *e)
+{
+    int h = eval_last_letter(e, 0);
+    WALK(w, e, (uint16_t)(e->set[0] & ~(1u << h)))
+    {
+        double mean, inverse;
+        row_moments(e, &w, h, &mean, &inverse);
+        const double *x = e->in[0] + w.offset[0];
+        for (int64_t i = 0; i < e->extent[h]; i++)
+            eval_out(e, &w, 0)[i * e->stride[MAX_IN][h]] =
+                (x[i * e->stride[0][h]] - mean) * inverse * e->in[1][i * e->stride[1][h]];
+    }
+}
+
+void eval_norm_dx(const Eval *e)
+{
+    int h = eval_last_letter(e, 0);
+    int64_t n = e->extent[h];
+    WALK(w, e, (uint16_t)(e->set[0] & ~(1u << h)))
+    {
+        double mean, inverse, along = 0, shift = 0;
+        row_moments(e, &w, h, &mean, &inverse);
+        const double *x = e->in[0] + w.offset[0], *dy = e->in[2] + w.offset[2];
+        for (int64_t i = 0; i < n; i++) {
+            double g = e->in[1][i * e->stride[1][h]] * dy[i * e->stride[2][h]];
+            along += g * (x[i * e->stride[0][h]] - mean) * inverse / (double)n;
+            shift += g / (double)n;
+        }
+        if (e->node->attrs.norm.kind == NORM_RMS)
+            shift = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double g = e->in[1][i * e->stride[1][h]] * dy[i * e->stride[2][h]];
+            double unit = (x[i * e->stride[0][h]] - mean) * inverse;
+            eval_out(e, &w, 0)[i * e->stride[MAX_IN][h]] = inverse * (g - shift - unit * along);
+        }
+    }
+}
+
+void eval_norm_dg(const Eval *e)
+{
+    eval_clear_outputs(e);
+    int h = eval_last_letter(e, 0);
+    WALK(w, e, (uint16_t)(e->set[0] & ~(1u << h)))
+    {
+        double mean, inverse;
+        row_moments(e, &w, h, &mean, &inverse);
+        const double *x = e->in[0] + w.offset[0], *dy = e->in[1] + w.offset[1];
+        for (int64_t i = 0; i < e->extent[h]; i++)
+            e->out[0][i] += dy[i * e->stride[1][h]] * (x[i * e->stride[0][h]] - mean) * inverse;
+    }
+}
+
+/* ---- rope ---- */
+
+/* Radians that pair `i` turns per position. */
+static double rope_rate(const Attr_rope *rope, int64_t i)
+{
+    double rate = pow(rope->theta, -2.0 * (double)i / (double)rope->rotary);
+    if (rope->scaling == ROPE_PLAIN)
+        return rate;
+    if (rope->scaling == ROPE_LINEAR)
+        return rate / rope->factor;
+    /* Llama 3.1: short waves stay, long ones are stretched, a ramp between. */
+    double turns = (double)rope->original * rate / (2 * M_PI);
+    if (turns > rope->high)
+        return rate;
+    if (turns < rope->low)
+        return rate / rope->factor;
+    double ramp = (turns - rope->low) / (rope->high - rope->low);
+    return (1 - ramp) * rate / rope->factor + ramp * rate;
+}
+
+void eval_rope(const Eval *e)
+{
+    const Attr_rope *rope = &e->node->attrs.rope;
+    int d = eval_last_letter(e, 0), s = eval_only_letter(e->node->sig.base);
+    int64_t half = rope->rotary / 2, in = e->stride[0][d], out = e->stride[MAX_IN][d];
+    WALK(w, e, (uint16_t)(e->set[0] & ~(1u << d)))
+    {
+        const double *x = e->in[0] + w.offset[0];
+        double *y = eval_out(e, &w, 0);
+        double position = (double)(e->origin[s] + w.index[s]);
+        for (int64_t i = 0; i < half; i++) {
+            int64_t a = rope->interleaved ? 2 * i : i, b = rope->interleaved ? a + 1 : i + half;
+            double angle = position * rope_rate(rope, i);
+            double c = cos(angle), z = rope->inverse ? -sin(angle) : sin(angle);
+            y[a * out] = x[a * in] * c - x[b * in] * z;
+            y[b * out] = x[b * in] * c + x[a * in] * z;
+        }
+        for (int64_t i = rope->rotary; i < e->extent[d]; i++)
+            y[i * out] = x[i * in];
+    }
+}
+
+/* ---- attention ---- */
+
+/* Letters of the op: s of the queries, t of the keys, d of both. */
+typedef struct Heads {
+    int s, t, d;
+    int64_t base_q, base_k;
+} Heads;
+
+static Heads heads_of(const Eval *e)
+{
+    const Sig *sig = &e->node->sig;
+    Heads h = {.s = sig->in[0][1], .t = sig->in[1][1], .d = eval_last_letter(e, 0)};
+    h.base_q = e->origin[h.s];
+    h.base_k = e->origin[h.t];
+    return h;
+}
+
+static bool visible(const Eval *e, const Heads *h, int64_t query, int64_t key)
+{
+    const Attr_attention *a = &e->node->attrs.attention;
+    int64_t back = h->base_q + query - (h->base_k + key);
+    return (!a->causal || back >= 0) && (a->window <= 0 || back < a->window);
+}
+
+/* Dot product of rows of two inputs along d; key moves the second one along t. */
+static double row_dot(const Eval *e, const EvalWalk *w, const Heads *h, int a, int b, int64_t key)
+{
+    const double *x = e->in[a] + w->offset[a];
+    const double *y = e->in[b] + w->offset[b] + key * e->stride[b][h->t];
+    double sum = 0;
+    for (int64_t i = 0; i < e->extent[h->d]; i++)
+        sum += x[i * e->stride[a][h->d]] * y[i * e->stride[b][h->d]];
+    return sum;
+}
+
+void eval_attention(const Eval *e)
+{
+    Heads h = heads_of(e);
+    double scale = e->node->attrs.attention.scale;
+    eval_clear_outputs(e);
+    WALK(w, e, e->set[MAX_IN + 1])
+    {
+        double max = -INFINITY, sum = 0;
+        for (int64_t t = 0; t < e->extent[h.t]; t++) {
+            if (visible(e, &h, w.index[h.s], t))
+                max = eval_larger(max, scale * row_dot(e, &w, &h, 0, 1, t));
+        }
+        *eval_out(e, &w, 1) = -INFINITY;
+        if (isinf(max))
+            continue;
+        double *o = eval_out(e, &w, 0);
+        for (int64_t t = 0; t < e->extent[h.t]; t++) {
+            if (!visible(e, &h, w.index[h.s], t))
+                continue;
+            double p = exp(scale * row_dot(e, &w, &h, 0, 1, t) - max);
+            const double *v = e->in[2] + w.offset[2] + t * e->stride[2][h.t];
+            for (int64_t i = 0; i < e->extent[h.d]; i++)
+                o[i * e->stride[MAX_IN][h.d]] += p * v[i * e->stride[2][h.d]];
+            sum += p;
+        }
+        for (int64_t i = 0; i < e->extent[h.d]; i++)
+            o[i * e->stride[MAX_IN][h.d]] /= sum;
+        *eval_out(e, &w, 1) = max + log(sum);
+    }
+}
+
+/* Inputs q, k, v, do, l, delta; l and delta are those of the whole row of keys, of which t may be a
+ * part. */
+void eval_attention_grad(const Eval *e)
+{
+    Heads h = heads_of(e);
+    double scale = e->node->attrs.attention.scale;
+    eval_clear_outputs(e);
+    WALK(w, e, e->set[4])
+    {
+        double l = eval_in(e, &w, 4), delta = eval_in(e, &w, 5);
+        const double *q = e->in[0] + w.offset[0], *go = e->in[3] + w.offset[3];
+        for (int64_t t = 0; t < e->extent[h.t]; t++) {
+            if (!visible(e, &h, w.index[h.s], t) || isinf(l))
+                continue;
+            double p = exp(scale * row_dot(e, &w, &h, 0, 1, t) - l);
+            double ds = scale * p * (row_dot(e, &w, &h, 3, 2, t) - delta);
+            const double *k = e->in[1] + w.offset[1] + t * e->stride[1][h.t];
+            double *dq = eval_out(e, &w, 0);
+            double *dk = eval_out(e, &w, 1) + t * e->stride[MAX_IN + 1][h.t];
+            double *dv = eval_out(e, &w, 2) + t * e->stride[MAX_IN + 2][h.t];
+            for (int64_t i = 0; i < e->extent[h.d]; i++) {
+                dq[i * e->stride[MAX_IN][h.d]] += ds * k[i * e->stride[1][h.d]];
+                dk[i * e->stride[MAX_IN + 1][h.d]] += ds * q[i * e->stride[0][h.d]];
+                dv[i * e->stride[MAX_IN + 2][h.d]] += p * go[i * e->stride[3][h.d]];
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+/* ask.h - what several verbs read from their command line: the model, the cluster, the job, the
+ * pins. */
+#ifndef LPLAN_PLANNER_ASK_H
+#define LPLAN_PLANNER_ASK_H
+
+#include "ir/base/cli.h"
+#include "planner/variant.h"
+
+/* Flags that ask_problem and ask_pins read. */
+#define ASK_FLAGS                                                                                  \
+    {"gpus", "N", "how many devices of the cluster's kind (default: all it has)", false},          \
+        {"global-batch", "B", "sequences per optimizer step", false},                              \
+        {"seq", "S", "tokens per sequence", false},                                                \
+        {"recipe", "NAME", "fp32, bf16 or fp64 (default: bf16 on a GPU cluster, else fp32)",       \
+         false},                                                                                   \
+    {                                                                                              \
+        "pin", "KEY=VALUE,...", "fix tp dp pp zero sp recompute mbs schedule layers", true         \
+    }
+enum { ASK_FLAG_COUNT = 5 };
+
+/* From args[0] (a model file or a Hugging Face config.json) and args[1] (a cluster file or preset).
+ * False after errors. */
+bool ask_problem(Cli *cli, Problem *ret);
+bool ask_pins(Cli *cli, Pins *ret);
+/* A deadline such as "0.5s", "300ms" or "2m", in ns. False after an error. */
+bool ask_time(Cli *cli, const char *flag, int64_t *ret_ns);
+
+#endif

@@ -1,0 +1,185 @@
+/* cmd_explain.c - lplan explain: what bounds a plan, the simpler ones beside it, and what would
+ * help. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "ir/base/cli.h"
+#include "planner/change.h"
+#include "planner/compare.h"
+
+enum { MOST_COLUMNS = 5 };
+
+static void add_found(Cli *cli, Problem *problem, Search *search, Columns *columns,
+                      const char *title, const Found *found)
+{
+    Net *net;
+    Plan *plan = plan_make(problem, &found->pins, search_variant(search, &found->pins), &net);
+    if (plan)
+        vec_push(cli->arena, columns) =
+            (Column){.title = title, .it = assess_plan(cli->arena, plan, net, ASSESS_STEPS)};
+}
+
+/* Rungs that fit and differ from what stands already. */
+static void add_rungs(Cli *cli, Problem *problem, Search *search, Columns *columns,
+                      const Rung *ladder)
+{
+    int64_t last = -1;
+    for (int i = 0; i < LADDER_RUNGS && columns->n < MOST_COLUMNS; i++) {
+        const Rung *rung = &ladder[i];
+        if (!rung->fits || rung->found.step_ns == last ||
+            rung->found.step_ns == columns->at[0].it->segment_ns)
+            continue;
+        last = rung->found.step_ns;
+        add_found(cli, problem, search, columns, rung->name, &rung->found);
+    }
+}
+
+static void put_bound_by(Str *str, Arena *arena, const Assessment *it)
+{
+    static const char *const what[SPENT_COUNT] = {"compute",
+                                                  "collectives inside layers (tp)",
+                                                  "gradients and weights (dp)",
+                                                  "messages between stages (pp)",
+                                                  "the norm",
+                                                  "waiting for other stages (bubble)"};
+    bool said[SPENT_COUNT] = {false};
+    str_put(str, "bound by ");
+    for (int n = 0; n < 3; n++) {
+        int most = NONE;
+        for (int k = 0; k < SPENT_COUNT; k++)
+            if (!said[k] &&
+                (most == NONE || assessed_spent(it, (Spent)k) > assessed_spent(it, (Spent)most)))
+                most = k;
+        int64_t ns = assessed_spent(it, (Spent)most);
+        if (n > 0 && ns * 200 < it->step_ns)
+            break;
+        said[most] = true;
+        str_putf(str, "%s%s %s", n ? ", then " : "", what[most],
+                 text_percent(arena, ns, it->step_ns));
+    }
+    str_put(str, "\n");
+}
+
+typedef struct Help {
+    const char *title, *key;
+    bool replan;
+} Help;
+
+/* What twice of each resource would bring: the pins held, but memory, which only a new plan can
+ * use. */
+static void put_sensitivity(Str *str, Cli *cli, const Problem *base, const Pins *pins,
+                            const Assessment *it, const Style *style)
+{
+    Help help[3 + MAX_LEVELS] = {{"compute", "device.flops_bf16", false},
+                                 {"memory bandwidth", "device.memory_bytes_per_s", false},
+                                 {"memory, planned anew", "device.memory_bytes", true}};
+    if (!str_eq(base->job.recipe, "bf16"))
+        help[0].key = "device.flops_f32";
+    int n = 3;
+    for (int i = 0; i < base->cluster->levels; i++)
+        help[n++] = (Help){arena_printf(cli->arena, "%s bandwidth", base->cluster->level[i].name),
+                           arena_printf(cli->arena, "links.%d.bytes_per_s", i), false};
+    str_putf(str, "\n%sTwice as much of one thing%s\n", style->bold, style->off);
+    for (int i = 0; i < n; i++) {
+        Problem problem = *base;
+        Pins held = *pins;
+        bool reread = false;
+        if (!change_apply(&problem, &held, help[i].key, "x2", &reread))
+            continue;
+        int64_t ns = 0;
+        Search *search = search_new(&problem);
+        if (help[i].replan) {
+            Pins none = pins_none();
+            SearchLimits limits = {.inside = true};
+            SearchResult result;
+            search_run(search, &none, &limits, &result);
+            ns = result.found ? result.best.step_ns : 0;
+        } else {
+            Family *family = search_family(search, &held);
+            int first_link[MAX_STAGES + 1];
+            search_links(&problem, &held, first_link);
+            ns = family ? account_plan(cli->arena, family, first_link)->step_ns : 0;
+        }
+        search_free(search);
+        if (ns)
+            str_putf(str, "  %-24s%10s  %+.1f %%\n", help[i].title, str_ns(cli->arena, ns),
+                     100.0 * (double)(ns - it->segment_ns) / (double)it->segment_ns);
+    }
+}
+
+static void put_failed_rungs(Str *str, Arena *arena, const Rung *ladder, const Style *style)
+{
+    bool said = false;
+    for (int i = 0; i < LADDER_RUNGS; i++) {
+        if (ladder[i].fits)
+            continue;
+        if (!said)
+            str_putf(str, "\n%sSimpler plans that do not fit%s\n", style->bold, style->off);
+        said = true;
+        str_putf(str, "  %-22s%s\n", ladder[i].name,
+                 ladder[i].tightest.known ? tightest_text(arena, &ladder[i].tightest)
+                                          : "no such plan of this job");
+    }
+}
+
+static bool explain(Cli *cli)
+{
+    Net *net;
+    Problem problem;
+    Plan *plan = compare_load(cli->arena, cli->diag, cli->args[0], &net, &problem);
+    if (!plan)
+        return false;
+    const Assessment *it = assess_plan(cli->arena, plan, net, ASSESS_STEPS);
+    Search *search = search_new(&problem);
+    SearchResult result;
+    Pins none = pins_none();
+    SearchLimits limits = {0};
+    search_run(search, &none, &limits, &result);
+    Rung ladder[LADDER_RUNGS];
+    ladder_climb(search, ladder);
+    Columns columns = {0};
+    vec_push(cli->arena, &columns) = (Column){.title = "this plan", .it = it, .search = &result};
+    if (result.found && result.best.step_ns < it->segment_ns)
+        add_found(cli, &problem, search, &columns, "the fastest", &result.best);
+    add_rungs(cli, &problem, search, &columns, ladder);
+    for (int i = 0; i < result.runners && columns.n < MOST_COLUMNS; i++)
+        add_found(cli, &problem, search, &columns, arena_printf(cli->arena, "runner-up %d", i + 1),
+                  &result.runner[i]);
+    Style style = style_for(str_eq(cli->output, "-") && isatty(STDOUT_FILENO));
+    bool good;
+    if (cli->json) {
+        Report report = {cli->arena, it, &result, ladder, result.complete, style};
+        json_t *json = report_json(&report);
+        json_object_set_new(json, "columns", columns_json(cli->arena, &columns));
+        good = cli_write(cli, json_text(cli->arena, json));
+        json_decref(json);
+    } else {
+        Str text = str_new(cli->arena);
+        str_putf(&text, "%s on %s x %s: %s\n", net->name, str_commas(cli->arena, plan->ranks),
+                 plan->cluster->device.name, pins_words(cli->arena, &it->pins));
+        put_bound_by(&text, cli->arena, it);
+        str_putc(&text, '\n');
+        columns_put(&text, cli->arena, &columns, &style);
+        put_failed_rungs(&text, cli->arena, ladder, &style);
+        put_sensitivity(&text, cli, &problem, &it->pins, it, &style);
+        good = cli_write(cli, text.at);
+    }
+    search_free(search);
+    return good;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    static const CliSpec spec = {
+        .verb = "explain",
+        .arguments = "PLAN",
+        .about = "why this plan: what bounds it, simpler plans and runners-up beside it, what "
+                 "would help",
+        .min_args = 1,
+        .max_args = 1,
+    };
+    Cli *cli = cli_begin(&spec, argc, argv);
+    if (!cli->ready)
+        return cli_end(cli, CLI_USAGE);
+    return cli_end(cli, explain(cli) ? CLI_OK : CLI_INPUT);
+}

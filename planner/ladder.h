@@ -1,0 +1,23 @@
+/* ladder.h - why not the simpler plan? Each rung allows one technique more than the one before. */
+#ifndef LPLAN_PLANNER_LADDER_H
+#define LPLAN_PLANNER_LADDER_H
+
+#include "planner/search.h"
+
+enum { LADDER_RUNGS = 6 };
+
+typedef struct Rung {
+    const char *name;
+    bool fits;
+    Found found;       /* the rung's best plan, when it fits */
+    Tightest tightest; /* else what is missing */
+} Rung;
+
+/* Data parallel, then ZeRO-1, tensor parallel, sequence parallel, pipeline, recompute. Groups of tp
+ * ranks stay inside the fastest domain. */
+void ladder_climb(Search *search, Rung ret[LADDER_RUNGS]);
+/* The figure that is missing, with its largest part: "needs 91.2 GiB per device, 80 available;
+ * largest: ...". */
+char *tightest_text(Arena *arena, const Tightest *tightest);
+
+#endif

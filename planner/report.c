@@ -1,0 +1,171 @@
+/* report.c - the head of a report and the words that its parts share. */
+#include "planner/report.h"
+
+void report_question(Str *str, const Report *report, const char *title, const char *aside)
+{
+    const Style *style = &report->style;
+    str_putf(str, "\n%s%s%s", style->bold, title, style->off);
+    if (aside && *aside)
+        str_putf(str, "  %s%s%s", style->dim, aside, style->off);
+    str_putc(str, '\n');
+}
+
+char *text_gib(Arena *arena, int64_t bytes)
+{
+    double gib = (double)bytes / (double)(INT64_C(1) << 30);
+    if (bytes == 0)
+        return arena_strdup(arena, "-");
+    return arena_printf(arena, gib < 0.0995 ? "%.3f" : gib < 9.95 ? "%.2f" : "%.1f", gib);
+}
+
+char *text_percent(Arena *arena, int64_t part, int64_t whole)
+{
+    double percent = whole ? 100.0 * (double)part / (double)whole : 0;
+    return arena_printf(arena, "%.1f %%", percent);
+}
+
+const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms)
+{
+    Str text = str_new(arena);
+    bool said[ROLE_COUNT] = {false};
+    for (int a = 0; a < mesh->n; a++) {
+        Role role = mesh->atom[a].role;
+        if (!(atoms >> a & 1) || said[role])
+            continue;
+        said[role] = true;
+        str_putf(&text, "%s%s", text.n ? ", " : "", role_text[role]);
+    }
+    return text.at;
+}
+
+int telling_stages(const Assessment *it, int ret[8])
+{
+    int n = 0, stages = it->plan->stages;
+    for (int s = 0; s < stages; s++) {
+        bool end = s < 2 || s == stages - 1;
+        if (stages <= 6 || end || s == it->fullest || s == it->busiest)
+            ret[n++] = s;
+    }
+    return n;
+}
+
+char *text_layers(Arena *arena, const Assessment *it, int stage)
+{
+    int first = it->plan->first_link[stage], end = it->plan->first_link[stage + 1];
+    int links = it->net->chain.n;
+    Str text = str_new(arena);
+    if (first == 0 && links > 1)
+        str_put(&text, it->net->classes.at[it->net->chain.at[0].class]->name);
+    int low = first > 0 ? first : 1, high = end == links ? links - 1 : end;
+    if (high > low) {
+        str_putf(&text, "%s%d", text.n ? " + " : "", low - 1);
+        if (high - low > 1)
+            str_putf(&text, "-%d", high - 2);
+    }
+    if (end == links)
+        str_putf(&text, "%s%s", text.n ? " + " : "",
+                 it->net->classes.at[it->net->chain.at[links - 1].class]->name);
+    return text.at;
+}
+
+/* ---- the head
+ * ------------------------------------------------------------------------------------- */
+
+static void put_line(Str *str, const Report *report, const char *label, const char *text)
+{
+    str_putf(str, "  %s%-10s%s%s\n", report->style.bold, label, report->style.off, text);
+}
+
+static const char *tags_used(const Report *report)
+{
+    const Cluster *cluster = report->it->plan->cluster;
+    bool measured = cluster->device.tag == TAG_MEASURED,
+         estimated = cluster->device.tag == TAG_ESTIMATED;
+    for (int i = 0; i < cluster->levels; i++) {
+        measured &= cluster->level[i].tag == TAG_MEASURED;
+        estimated |= cluster->level[i].tag == TAG_ESTIMATED;
+    }
+    return measured    ? tag_text[TAG_MEASURED]
+           : estimated ? tag_text[TAG_ESTIMATED]
+                       : tag_text[TAG_CALIBRATED];
+}
+
+static char *search_line(Arena *arena, const Report *report)
+{
+    const SearchResult *search = report->search;
+    if (!search)
+        return arena_strdup(arena, "none: this plan was given");
+    const SearchStats *stats = &search->stats;
+    Str text = str_new(arena);
+    str_putf(&text, "%s placements, every cut of each: ", str_commas(arena, stats->considered));
+    str_putf(&text, "%s too large, ", str_commas(arena, stats->cut_memory));
+    str_putf(&text, "%s slower for certain, ", str_commas(arena, stats->cut_bound));
+    str_putf(&text, "%s simulated", str_commas(arena, stats->simulated));
+    return text.at;
+}
+
+static char *verdict_line(Arena *arena, const Report *report)
+{
+    const SearchResult *search = report->search;
+    if (search->complete)
+        return arena_printf(arena, "nothing in the declared space is faster; %s",
+                            str_ns(arena, search->stats.wall_ns));
+    int64_t open = search->best.step_ns - search->bound_ns;
+    return arena_printf(arena, "time ran out: at most %s faster plans may exist; %s",
+                        text_percent(arena, open, search->best.step_ns),
+                        str_ns(arena, search->stats.wall_ns));
+}
+
+static void put_title(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    const Plan *plan = it->plan;
+    const Job *job = &plan->job;
+    char *left = arena_printf(arena, "%s on %s x %s", it->net->name, str_commas(arena, plan->ranks),
+                              plan->cluster->device.name);
+    char *right =
+        arena_printf(arena, "batch %s x %s tokens, %s", str_commas(arena, job->global_batch),
+                     str_commas(arena, job->sequence), job->recipe);
+    str_putf(str, "%s%s%s", report->style.bold, left, report->style.off);
+    int fill = 100 - text_width(left) - text_width(right);
+    for (int i = 0; i < (fill > 2 ? fill : 2); i++)
+        str_putc(str, ' ');
+    str_putf(str, "%s\n\n", right);
+}
+
+void report_head(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    put_title(str, report);
+    put_line(str, report, "placement", pins_words(arena, &it->pins));
+    put_line(str, report, "step",
+             arena_printf(arena, "%s   %s to %s [%s]", str_ns(arena, it->step_ns),
+                          str_ns(arena, it->low_ns), str_ns(arena, it->high_ns),
+                          tags_used(report)));
+    put_line(str, report, "rate",
+             arena_printf(arena, "%s tokens/s   %.4g TFLOP/s per device   %.1f %% MFU",
+                          str_commas(arena, it->tokens_per_s), it->flops_per_device / 1e12,
+                          100 * it->mfu));
+    put_line(str, report, "memory",
+             arena_printf(arena, "%s of %s on the fullest device (stage %d), and %s kept free",
+                          str_gib(arena, it->peak_bytes), str_gib(arena, it->budget_bytes),
+                          it->fullest, str_gib(arena, it->plan->cluster->device.margin_bytes)));
+    put_line(str, report, "search", search_line(arena, report));
+    if (report->search)
+        put_line(str, report, "", verdict_line(arena, report));
+}
+
+void report_put(Str *str, const Report *report)
+{
+    report_head(str, report);
+    report_resident(str, report);
+    report_sharding(str, report);
+    report_traffic(str, report);
+    report_exposed(str, report);
+    report_links(str, report);
+    report_risks(str, report);
+    if (report->ladder)
+        report_ladder(str, report);
+}

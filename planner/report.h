@@ -1,0 +1,55 @@
+/* report.h - what an engineer reads about a plan: six questions in order, and why no simpler plan
+ * would do. */
+#ifndef LPLAN_PLANNER_REPORT_H
+#define LPLAN_PLANNER_REPORT_H
+
+#include <jansson.h>
+
+#include "planner/assess.h"
+#include "planner/ladder.h"
+#include "planner/table.h"
+
+typedef struct Report {
+    Arena *arena;
+    const Assessment *it;
+    const SearchResult *search; /* NULL: the plan was given, not searched */
+    const Rung *ladder;         /* LADDER_RUNGS, or NULL */
+    bool optimal;               /* the plan is the search's best */
+    Style style;
+} Report;
+
+/* The whole report, 100 columns. */
+void report_put(Str *str, const Report *report);
+/* Its machine form: placement, predicted, search and more; a new reference. */
+json_t *report_json(const Report *report);
+/* The part that goes into a plan file. */
+json_t *predicted_json(const Assessment *assessment);
+/* When nothing fits: what is missing, and what would help. */
+json_t *search_json(const SearchResult *search);
+
+/* ---- the parts, in files of their own ---- */
+
+void report_head(Str *str, const Report *report);
+void report_resident(Str *str, const Report *report); /* 1 */
+void report_sharding(Str *str, const Report *report); /* 2 */
+void report_traffic(Str *str, const Report *report);  /* 3 */
+void report_exposed(Str *str, const Report *report);  /* 4 */
+void report_links(Str *str, const Report *report);    /* 5 */
+void report_risks(Str *str, const Report *report);    /* 6 */
+void report_ladder(Str *str, const Report *report);
+
+/* ---- words they share ---- */
+
+void report_question(Str *str, const Report *report, const char *title, const char *aside);
+/* "12.3" of a GiB; "0.02" below a tenth. */
+char *text_gib(Arena *arena, int64_t bytes);
+char *text_percent(Arena *arena, int64_t part, int64_t whole);
+/* "tp", "dp", "tp, dp" of a set of atoms; "all ranks" when empty and between stages "neighbour
+ * stage". */
+const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms);
+/* The stages worth a line: the ends, the fullest and the busiest; returns their number, in order.
+ */
+int telling_stages(const Assessment *assessment, int ret[8]);
+char *text_layers(Arena *arena, const Assessment *assessment, int stage);
+
+#endif

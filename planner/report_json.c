@@ -1,0 +1,182 @@
+/* report_json.c - the machine form of a report. Keys are stable; figures are integers but ratios.
+ */
+#include "planner/report.h"
+
+static json_t *integer(int64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *stage_list(const Assessment *it, int64_t (*figure)(const Assessment *, int))
+{
+    json_t *list = json_array();
+    for (int s = 0; s < it->plan->stages; s++)
+        json_array_append_new(list, integer(figure(it, s)));
+    return list;
+}
+
+static int64_t arena_of(const Assessment *it, int stage)
+{
+    return it->program->stage[stage].arena_bytes;
+}
+
+json_t *predicted_json(const Assessment *it)
+{
+    json_t *exposed = json_object();
+    static const char *const role[SPENT_COUNT] = {[SPENT_BLOCK] = "tp",
+                                                  [SPENT_GRADIENT] = "dp",
+                                                  [SPENT_MESSAGE] = "pp",
+                                                  [SPENT_WORLD] = "world",
+                                                  [SPENT_BUBBLE] = "bubble"};
+    for (int k = SPENT_BLOCK; k < SPENT_COUNT; k++)
+        json_object_set_new(exposed, role[k], integer(assessed_spent(it, (Spent)k)));
+    json_t *object = json_object();
+    json_object_set_new(object, "step_ns", integer(it->step_ns));
+    json_object_set_new(object, "low_ns", integer(it->low_ns));
+    json_object_set_new(object, "high_ns", integer(it->high_ns));
+    json_object_set_new(object, "segment_ns", integer(it->segment_ns));
+    json_object_set_new(object, "tokens_per_s", integer(it->tokens_per_s));
+    json_object_set_new(object, "mfu", json_real(it->mfu));
+    json_object_set_new(object, "peak_bytes", stage_list(it, arena_of));
+    json_object_set_new(object, "exposed_ns", exposed);
+    return object;
+}
+
+static json_t *placement_json(const Assessment *it)
+{
+    const Pins *pins = &it->pins;
+    json_t *layers = json_array();
+    for (int s = 0; s < pins->cuts; s++)
+        json_array_append_new(layers, json_integer(pins->cut[s]));
+    json_t *object =
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "tp", pins->tp, "dp", pins->dp, "pp",
+                  pins->pp, "zero", pins->zero, "sp", pins->sp, "recompute",
+                  pins->recompute ? "full" : "none", "schedule", pins->schedule);
+    json_object_set_new(object, "micro_batch", integer(pins->micro_batch));
+    json_object_set_new(object, "micro_batches", json_integer(it->plan->micro_batches));
+    json_object_set_new(object, "layers", layers);
+    return object;
+}
+
+static json_t *found_json(const Found *found)
+{
+    Arena *arena = arena_new("found");
+    json_t *object = json_object();
+    json_object_set_new(object, "pins", json_string(pins_text(arena, &found->pins)));
+    json_object_set_new(object, "step_ns", integer(found->step_ns));
+    json_object_set_new(object, "peak_bytes", integer(found->bytes));
+    arena_free(arena);
+    return object;
+}
+
+static json_t *tightest_json(const Tightest *tightest)
+{
+    if (!tightest->known)
+        return json_null();
+    Arena *arena = arena_new("tightest");
+    json_t *object = json_object();
+    json_object_set_new(object, "pins", json_string(pins_text(arena, &tightest->pins)));
+    json_object_set_new(object, "stage", json_integer(tightest->stage));
+    json_object_set_new(object, "needed_bytes", integer(tightest->bytes));
+    json_object_set_new(object, "available_bytes", integer(tightest->budget_bytes));
+    json_object_set_new(object, "missing_bytes", integer(tightest->bytes - tightest->budget_bytes));
+    json_object_set_new(object, "weights_bytes", integer(tightest->weight_bytes));
+    json_object_set_new(object, "gradients_bytes", integer(tightest->gradient_bytes));
+    json_object_set_new(object, "optimizer_bytes", integer(tightest->state_bytes));
+    json_object_set_new(object, "activations_bytes", integer(tightest->saved_bytes));
+    json_object_set_new(object, "temporaries_bytes", integer(tightest->transient_bytes));
+    arena_free(arena);
+    return object;
+}
+
+json_t *search_json(const SearchResult *search)
+{
+    const SearchStats *stats = &search->stats;
+    double gap = 0;
+    if (search->found && search->best.step_ns > 0)
+        gap = (double)(search->best.step_ns - search->bound_ns) / (double)search->best.step_ns;
+    json_t *runners = json_array(), *object = json_object();
+    for (int i = 0; i < search->runners; i++)
+        json_array_append_new(runners, found_json(&search->runner[i]));
+    json_object_set_new(object, "considered", integer(stats->considered));
+    json_object_set_new(object, "cut_memory", integer(stats->cut_memory));
+    json_object_set_new(object, "cut_bound", integer(stats->cut_bound));
+    json_object_set_new(object, "illegal", integer(stats->illegal));
+    json_object_set_new(object, "simulated", integer(stats->simulated));
+    json_object_set_new(object, "solved", integer(stats->solved));
+    json_object_set_new(object, "gap", json_real(search->complete ? 0 : gap));
+    json_object_set_new(object, "wall_ns", integer(stats->wall_ns));
+    json_object_set_new(object, "runners_up", runners);
+    if (!search->found)
+        json_object_set_new(object, "tightest", tightest_json(&search->tightest));
+    return object;
+}
+
+static json_t *stages_json(const Assessment *it)
+{
+    json_t *list = json_array();
+    for (int s = 0; s < it->plan->stages; s++) {
+        json_t *bytes = json_object(), *spent = json_object(), *object = json_object();
+        for (int k = 0; k < BYTES_COUNT; k++)
+            json_object_set_new(bytes, bytes_text[k], integer(assessed_bytes(it, s, (BytesKind)k)));
+        for (int k = 0; k < SPENT_COUNT; k++)
+            json_object_set_new(spent, spent_text[k], integer(it->times->stage[s].spent_ns[k]));
+        json_object_set_new(object, "stage", json_integer(s));
+        json_object_set_new(object, "bytes", bytes);
+        json_object_set_new(object, "spent_ns", spent);
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *links_json(const Assessment *it)
+{
+    json_t *list = json_array();
+    const Cluster *cluster = it->plan->cluster;
+    for (int i = 0; i < cluster->levels; i++) {
+        int64_t ns = 0, bytes = 0;
+        for (int s = 0; s < it->plan->stages; s++) {
+            const StageTimes *at = &it->times->stage[s];
+            ns = at->level_ns[i] > ns ? at->level_ns[i] : ns;
+            bytes = at->level_bytes[i] > bytes ? at->level_bytes[i] : bytes;
+        }
+        json_t *object = json_pack("{s:s, s:s}", "name", cluster->level[i].name, "tag",
+                                   tag_text[cluster->level[i].tag]);
+        json_object_set_new(object, "busy_ns", integer(ns));
+        json_object_set_new(object, "sent_bytes", integer(bytes));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *ladder_json(const Rung *ladder)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < LADDER_RUNGS; i++) {
+        json_t *object = ladder[i].fits ? found_json(&ladder[i].found) : json_object();
+        json_object_set_new(object, "rung", json_string(ladder[i].name));
+        json_object_set_new(object, "fits", json_boolean(ladder[i].fits));
+        if (!ladder[i].fits)
+            json_object_set_new(object, "tightest", tightest_json(&ladder[i].tightest));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+json_t *report_json(const Report *report)
+{
+    const Assessment *it = report->it;
+    json_t *object = json_object();
+    json_object_set_new(object, "model", json_string(it->net->name));
+    json_object_set_new(object, "cluster", json_string(it->plan->cluster->name));
+    json_object_set_new(object, "devices", json_integer(it->plan->ranks));
+    json_object_set_new(object, "placement", placement_json(it));
+    json_object_set_new(object, "predicted", predicted_json(it));
+    json_object_set_new(object, "stages", stages_json(it));
+    json_object_set_new(object, "links", links_json(it));
+    if (report->search)
+        json_object_set_new(object, "search", search_json(report->search));
+    if (report->ladder)
+        json_object_set_new(object, "ladder", ladder_json(report->ladder));
+    return object;
+}

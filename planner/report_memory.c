@@ -1,0 +1,215 @@
+/* report_memory.c - questions 1 and 2: what must be resident, and what is sharded over which ranks.
+ */
+#include <string.h>
+
+#include "planner/report.h"
+
+void report_resident(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    report_question(str, report, "1  What must be resident?",
+                    "GiB per device, at the peak of a step");
+    static const char *const heads[] = {"stage",       "layers",    "weights",
+                                        "gradients",   "optimizer", "activations",
+                                        "temporaries", "total",     "free"};
+    Table table = table_new(arena, "llrrrrrrr", heads);
+    int stage[8], n = telling_stages(it, stage);
+    for (int i = 0; i < n; i++) {
+        int s = stage[i];
+        int64_t total = it->program->stage[s].arena_bytes;
+        const char *cells[9] = {arena_printf(arena, "%d", s), text_layers(arena, it, s)};
+        for (int kind = 0; kind < BYTES_COUNT; kind++)
+            cells[2 + kind] = text_gib(arena, assessed_bytes(it, s, (BytesKind)kind));
+        cells[7] = text_gib(arena, total);
+        cells[8] = total > it->budget_bytes
+                       ? arena_printf(arena, "-%s", text_gib(arena, total - it->budget_bytes))
+                       : text_gib(arena, it->budget_bytes - total);
+        table_row(&table, total > it->budget_bytes ? report->style.bad : NULL, cells);
+    }
+    table_put(str, &table, 2, &report->style);
+    if (n < it->plan->stages)
+        str_putf(str, "  %sthe other %d stages lie between these%s\n", report->style.dim,
+                 it->plan->stages - n, report->style.off);
+    const Device *device = &it->plan->cluster->device;
+    str_putf(str,
+             "  outside the arena: %s kept free for context, libraries and communicators [%s]\n",
+             str_gib(arena, device->margin_bytes), tag_text[device->tag]);
+}
+
+/* ---- sharding
+ * ------------------------------------------------------------------------------------- */
+
+/* "f over tp 8", in the order of the axes. */
+static const char *shards_text(Arena *arena, const Report *report, const Value *value,
+                               const Placement *place)
+{
+    const Mesh *mesh = &report->it->plan->mesh;
+    Str text = str_new(arena);
+    for (int a = 0; a < value->axes; a++) {
+        AtomSet set = list_set(&place->shard[a]);
+        if (!set)
+            continue;
+        str_putf(&text, "%s%s over %s %d", text.n ? ", " : "",
+                 report->it->net->dims.at[value->dim[a]].name, text_roles(arena, mesh, set),
+                 mesh_extent(mesh, set));
+    }
+    return text.n ? text.at : "whole";
+}
+
+/* "q_proj.weight" of "model.layers.{i}.self_attn.q_proj.weight": the last words that tell it from
+ * its siblings. */
+static const char *short_name(Arena *arena, const char *name)
+{
+    size_t length = strlen(name);
+    if (length > 7 && str_eq(name + length - 7, ".weight"))
+        length -= 7;
+    size_t begin = length;
+    while (begin > 0 && name[begin - 1] != '.')
+        begin--;
+    return arena_strndup(arena, name + begin, length - begin);
+}
+
+typedef struct ShardRow {
+    const char *shards;
+    const Body *body;
+    Str names;
+    int64_t elements; /* of a rank, all instances */
+    AtomSet replicated;
+} ShardRow;
+
+typedef VEC(ShardRow) ShardRows;
+
+static void add_param(const Report *report, ShardRows *rows, const Body *body, int param, int links)
+{
+    Arena *arena = report->arena;
+    const Mesh *mesh = &report->it->plan->mesh;
+    const Param *info = &body->graph->params.at[param];
+    const Value *value = &body->graph->values.at[info->value];
+    const Placement *home = &body->plan->home[param];
+    const char *shards = shards_text(arena, report, value, home);
+    ShardRow *row = NULL;
+    for (int i = 0; i < rows->n; i++)
+        if (rows->at[i].body == body && str_eq(rows->at[i].shards, shards))
+            row = &rows->at[i];
+    if (!row) {
+        row = &vec_push(arena, rows);
+        *row = (ShardRow){.shards = shards, .body = body, .names = str_new(arena)};
+    }
+    str_putf(&row->names, "%s%s", row->names.n ? " " : "", short_name(arena, info->name));
+    row->elements += place_elements(mesh, report->it->net, value, home) * links;
+    row->replicated = (AtomSet)(((1u << mesh->n) - 1) & ~place_sharded(home));
+}
+
+static const char *cut_names(Arena *arena, const char *names)
+{
+    enum { MOST = 44 };
+    return strlen(names) <= MOST ? names : arena_printf(arena, "%.*s…", MOST - 1, names);
+}
+
+static void put_parameters(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    const Mesh *mesh = &it->plan->mesh;
+    ShardRows rows = {0};
+    for (int c = 0; c < it->net->classes.n; c++) {
+        int links = 0;
+        for (int i = 0; i < it->net->chain.n; i++)
+            links += it->net->chain.at[i].class == c;
+        for (int p = 0; p < it->net->classes.at[c]->params.n; p++)
+            add_param(report, &rows, it->program->body[c], p, links);
+    }
+    static const char *const heads[] = {"class", "parameters", "sharded", "copies",
+                                        "optimizer state"};
+    Table table = table_new(arena, "lllrl", heads);
+    for (int i = 0; i < rows.n; i++) {
+        const ShardRow *row = &rows.at[i];
+        AtomSet state = (AtomSet)(it->plan->state_atoms & row->replicated);
+        const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
+                               arena_printf(arena, "%d", mesh_extent(mesh, row->replicated)),
+                               state ? arena_printf(arena, "over %s %d more",
+                                                    text_roles(arena, mesh, state),
+                                                    mesh_extent(mesh, state))
+                                     : "as the parameter"};
+        table_row(&table, NULL, cells);
+    }
+    table_put(str, &table, 2, &report->style);
+}
+
+static void put_boundary(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    for (int c = 0; c < it->net->classes.n; c++) {
+        const Graph *graph = it->net->classes.at[c];
+        if (graph->chain_in == NONE || graph->chain_out == NONE)
+            continue;
+        const Body *body = it->program->body[c];
+        str_putf(str, "  between layers: %s; kept for backward: %s a micro-batch and %s\n",
+                 shards_text(report->arena, report, &graph->values.at[graph->chain_in],
+                             &it->plan->class[c].boundary_in),
+                 str_gib(report->arena, body->saved_bytes +
+                                            (body->saves_in ? body->copies.at[body->in].bytes : 0)),
+                 graph->name);
+    }
+}
+
+static void group_row(const Report *report, Table *table, const char *role, int extent, int stride,
+                      int levels, const char *used)
+{
+    Arena *arena = report->arena;
+    const Plan *plan = report->it->plan;
+    if (extent < 2)
+        return;
+    Str ranks = str_new(arena);
+    for (int i = 0; i < extent && i < 3; i++)
+        str_putf(&ranks, "%s%d", i ? "," : "", i * stride);
+    if (extent > 3)
+        str_putf(&ranks, "%s,%d", extent > 4 ? ",…" : "", (extent - 1) * stride);
+    const char *cells[] = {
+        role,     arena_printf(arena, "%d", extent), str_commas(arena, plan->ranks / extent),
+        ranks.at, plan->cluster->level[levels].name, used};
+    table_row(table, NULL, cells);
+}
+
+static void put_groups(Str *str, const Report *report)
+{
+    const Plan *plan = report->it->plan;
+    const Mesh *mesh = &plan->mesh;
+    const Cluster *cluster = plan->cluster;
+    int tp = mesh_extent(mesh, role_atoms(mesh, ROLE_TP)),
+        dp = mesh_extent(mesh, role_atoms(mesh, ROLE_DP));
+    int ranks = mesh_ranks(mesh), level[2] = {0, 0}, far = 0;
+    for (int a = 0; a < mesh->n; a++) {
+        int which = mesh->atom[a].role == ROLE_DP;
+        level[which] = mesh->atom[a].level > level[which] ? mesh->atom[a].level : level[which];
+    }
+    for (int s = 0; s + 1 < plan->stages; s++) {
+        int own = stage_level(cluster, ranks, s, s + 1);
+        far = own > far ? own : far;
+    }
+    static const char *const heads[] = {"group",         "ranks",        "groups",
+                                        "the first one", "slowest link", "carries"};
+    Table table = table_new(report->arena, "lrrlll", heads);
+    group_row(report, &table, "tp", tp, 1, level[0],
+              "activations and their gradients, every layer");
+    group_row(report, &table, "dp", dp, tp, level[1],
+              plan->state_atoms ? "weight gradients and new weights, once a step"
+                                : "weight gradients, once a step");
+    group_row(report, &table, "pp", plan->stages, ranks, far,
+              "activations between stages, every micro-batch");
+    group_row(report, &table, "world", plan->ranks, 1, cluster->levels - 1,
+              "loss and gradient norm, once a step");
+    if (table.rows.n > 1) {
+        str_putc(str, '\n');
+        table_put(str, &table, 2, &report->style);
+    }
+}
+
+void report_sharding(Str *str, const Report *report)
+{
+    report_question(str, report, "2  What is sharded, and what stays replicated?", "");
+    put_parameters(str, report);
+    put_boundary(str, report);
+    put_groups(str, report);
+}

@@ -1,0 +1,200 @@
+/* report_risk.c - question 6, what new failure mode appears, and the ladder of simpler plans. */
+#include <string.h>
+
+#include "planner/report.h"
+
+static void put_risk(Str *str, const Report *report, const char *name, const char *text)
+{
+    str_putf(str, "  %s%-12s%s", report->style.bold, name, report->style.off);
+    Str lines = str_new(report->arena);
+    text_wrap(&lines, text, 14, 98);
+    str_put(str, lines.at + 14);
+}
+
+static void put_bubble(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    if (it->plan->stages < 2)
+        return;
+    int64_t bubble = assessed_spent(it, SPENT_BUBBLE);
+    put_risk(
+        str, report, "bubble",
+        arena_printf(
+            arena,
+            "%s of the step, a device waits for other stages: %d stages, %d micro-batches each "
+            "step. Twice the micro-batches would about halve it; fewer stages need more memory.",
+            text_percent(arena, bubble, it->step_ns), it->plan->stages, it->plan->micro_batches));
+}
+
+static void put_imbalance(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    if (it->plan->stages < 2)
+        return;
+    int64_t most = it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE],
+            mean = assessed_spent(it, SPENT_COMPUTE);
+    int leanest = 0;
+    for (int s = 1; s < it->plan->stages; s++)
+        if (it->program->stage[s].arena_bytes < it->program->stage[leanest].arena_bytes)
+            leanest = s;
+    put_risk(str, report, "imbalance",
+             arena_printf(
+                 arena, "stage %d computes %s more than the mean; stage %d holds %s, stage %d %s.",
+                 it->busiest, text_percent(arena, most - mean, mean), it->fullest,
+                 str_gib(arena, it->peak_bytes), leanest,
+                 str_gib(arena, it->program->stage[leanest].arena_bytes)));
+}
+
+/* A message far below its level's half size spends its time on latency. */
+static void put_small(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    int64_t small = 0, all = 0, ns = 0;
+    int s = it->busiest;
+    for (int i = 0; i < it->times->traffic.n; i++) {
+        const Traffic *traffic = &it->times->traffic.at[i];
+        if (!traffic->count[s] || !traffic->bytes[s])
+            continue;
+        all += traffic->count[s];
+        if (traffic->bytes[s] / traffic->count[s] >=
+            it->plan->cluster->level[traffic->level].half_bytes)
+            continue;
+        small += traffic->count[s];
+        ns += traffic->ns[s];
+    }
+    if (small)
+        put_risk(
+            str, report, "latency",
+            arena_printf(
+                arena,
+                "%s of %s messages a step are too small for their link (below half its bandwidth); "
+                "they take %s.",
+                str_commas(arena, small), str_commas(arena, all), str_ns(arena, ns)));
+}
+
+static void put_slow_rank(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    if (it->plan->ranks < 2)
+        return;
+    put_risk(
+        str, report, "slow rank",
+        arena_printf(
+            report->arena,
+            "every device is waited for at least once a step: the step is as slow as the "
+            "slowest of %s. One that computes 10 %% slower costs about %s.",
+            str_commas(report->arena, it->plan->ranks),
+            str_ns(report->arena, it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE] / 10)));
+}
+
+static void put_margin(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    int64_t left = it->budget_bytes - it->peak_bytes;
+    if (left < 0)
+        put_risk(str, report, "memory",
+                 arena_printf(arena, "this plan does not fit: %s more than there is on stage %d.",
+                              str_gib(arena, -left), it->fullest));
+    else if (left < it->budget_bytes / 20)
+        put_risk(str, report, "memory",
+                 arena_printf(
+                     arena,
+                     "%s are left on stage %d; the arena does not fragment, but what the libraries "
+                     "take beyond the margin of %s ends the run at its start.",
+                     str_gib(arena, left), it->fullest,
+                     str_gib(arena, it->plan->cluster->device.margin_bytes)));
+}
+
+static void put_checkpoint(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    const Recipe *recipe = recipe_by_name(it->plan->job.recipe);
+    Arena *arena = report->arena;
+    int64_t params = net_param_count(it->net);
+    int64_t bytes = params * (2 + recipe->has_master) * dtype_bytes(recipe->master) +
+                    (recipe->has_master ? 0 : params * dtype_bytes(recipe->weight));
+    int writers =
+        it->plan->state_atoms
+            ? it->plan->ranks
+            : it->plan->ranks / mesh_extent(&it->plan->mesh, role_atoms(&it->plan->mesh, ROLE_DP));
+    put_risk(
+        str, report, "checkpoint",
+        arena_printf(arena,
+                     "%s in all (%s parameters with their optimizer state), written by %s devices.",
+                     str_gib(arena, bytes), str_commas(arena, params), str_commas(arena, writers)));
+}
+
+static void put_recompute(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    if (!it->pins.recompute)
+        return;
+    put_risk(str, report, "recompute",
+             "every layer runs forward twice: about a quarter of the compute repeats work. Memory "
+             "buys it back.");
+}
+
+void report_risks(Str *str, const Report *report)
+{
+    report_question(str, report, "6  What new failure mode appears?", "");
+    put_margin(str, report);
+    put_bubble(str, report);
+    put_imbalance(str, report);
+    put_recompute(str, report);
+    put_small(str, report);
+    put_slow_rank(str, report);
+    put_checkpoint(str, report);
+}
+
+/* ---- the ladder
+ * ----------------------------------------------------------------------------------- */
+
+static const char *rung_verdict(const Report *report, const Rung *rung)
+{
+    Arena *arena = report->arena;
+    int64_t here = report->it->segment_ns;
+    if (!rung->fits)
+        return rung->tightest.known ? tightest_text(arena, &rung->tightest)
+                                    : "no such plan of this job";
+    int64_t own = rung->found.step_ns;
+    if (own == here)
+        return "as fast as this plan";
+    if (own < here)
+        return arena_printf(arena, "%s, %s faster than this plan", str_ns(arena, own),
+                            text_percent(arena, here - own, own));
+    return arena_printf(arena, "%s, %s slower: %s", str_ns(arena, own),
+                        text_percent(arena, own - here, here),
+                        pins_words(arena, &rung->found.pins));
+}
+
+void report_ladder(Str *str, const Report *report)
+{
+    report_question(str, report, "Why not a simpler plan?",
+                    "the best plan of each rung, tp inside the fastest domain");
+    for (int i = 0; i < LADDER_RUNGS; i++) {
+        const Rung *rung = &report->ladder[i];
+        bool same = rung->fits && rung->found.step_ns <= report->it->segment_ns;
+        str_putf(str, "  %-22s%s%s%s\n", rung->name,
+                 same         ? report->style.good
+                 : rung->fits ? ""
+                              : report->style.bad,
+                 rung_verdict(report, rung), same || !rung->fits ? report->style.off : "");
+        if (same)
+            break;
+    }
+    const SearchResult *search = report->search;
+    if (!search || search->runners == 0)
+        return;
+    report_question(str, report, "Runners-up", "of those that were simulated");
+    for (int i = 0; i < search->runners && i < 4; i++)
+        str_putf(str, "  %-10s %-8s %s\n", str_ns(report->arena, search->runner[i].step_ns),
+                 arena_printf(report->arena, "+%s",
+                              text_percent(report->arena,
+                                           search->runner[i].step_ns - report->it->segment_ns,
+                                           report->it->segment_ns)),
+                 pins_words(report->arena, &search->runner[i].pins));
+}

@@ -1,0 +1,193 @@
+/* report_time.c - questions 3 to 5: which collective moves the hot bytes, what stays exposed, which
+ * link carries it. */
+#include <stdlib.h>
+
+#include "planner/report.h"
+
+enum { MOST_ROWS = 10 };
+
+/* ---- 3
+ * -------------------------------------------------------------------------------------------- */
+
+typedef struct HotRow {
+    const Traffic *traffic;
+    int stage; /* on which it takes longest */
+} HotRow;
+
+static int by_time(const void *a, const void *b)
+{
+    const HotRow *x = a, *y = b;
+    int64_t s = x->traffic->ns[x->stage], t = y->traffic->ns[y->stage];
+    if (s != t)
+        return s > t ? -1 : 1;
+    return x->traffic < y->traffic ? -1 : x->traffic > y->traffic;
+}
+
+static const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic)
+{
+    switch (traffic->step) {
+    case STEP_MOVE:
+        return text_roles(arena, mesh, traffic->atoms);
+    case STEP_WORLD:
+        return "world";
+    default:
+        return "pp";
+    }
+}
+
+static const char *traffic_kind(const Traffic *traffic)
+{
+    switch (traffic->step) {
+    case STEP_MOVE:
+        return move_text[traffic->move];
+    case STEP_SEND:
+        return "send";
+    default:
+        return "all_reduce";
+    }
+}
+
+static int hot_rows(Arena *arena, const StepTimes *times, HotRow **ret)
+{
+    HotRow *row = ARENA_ARRAY(arena, HotRow, times->traffic.n + 1);
+    int n = 0;
+    for (int i = 0; i < times->traffic.n; i++) {
+        const Traffic *traffic = &times->traffic.at[i];
+        int worst = 0;
+        for (int s = 1; s < times->stages; s++)
+            worst = traffic->ns[s] > traffic->ns[worst] ? s : worst;
+        if (traffic->stream == STREAM_RECV_ACT || traffic->stream == STREAM_RECV_GRAD)
+            continue; /* the other end of a send */
+        if (traffic->count[worst])
+            row[n++] = (HotRow){traffic, worst};
+    }
+    qsort(row, (size_t)n, sizeof *row, by_time);
+    *ret = row;
+    return n;
+}
+
+/* A send is exposed where its receiver waits. */
+static int64_t hot_exposed(const StepTimes *times, const HotRow *row)
+{
+    int64_t most = 0;
+    for (int i = 0; i < times->traffic.n; i++) {
+        const Traffic *other = &times->traffic.at[i];
+        bool own = other == row->traffic;
+        bool received = row->traffic->step == STEP_SEND && other->step == STEP_SEND &&
+                        other->level == row->traffic->level &&
+                        str_eq(other->what, row->traffic->what);
+        if (!own && !received)
+            continue;
+        for (int s = 0; s < times->stages; s++)
+            if ((received || s == row->stage) && other->exposed_ns[s] > most)
+                most = other->exposed_ns[s];
+    }
+    return most;
+}
+
+void report_traffic(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    const StepTimes *times = it->times;
+    Arena *arena = report->arena;
+    report_question(str, report, "3  Which collective moves the hot bytes?",
+                    "per step, one device of the stage where it takes longest");
+    HotRow *row;
+    int n = hot_rows(arena, times, &row);
+    if (n == 0) {
+        str_put(str, "  none: one device works alone\n");
+        return;
+    }
+    static const char *const heads[] = {"role",  "collective", "of",   "over",
+                                        "count", "sent",       "time", "exposed"};
+    Table table = table_new(arena, "llllrrrr", heads);
+    for (int i = 0; i < n && i < MOST_ROWS; i++) {
+        const Traffic *traffic = row[i].traffic;
+        int s = row[i].stage;
+        const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
+                               traffic_kind(traffic),
+                               traffic->what,
+                               it->plan->cluster->level[traffic->level].name,
+                               str_commas(arena, traffic->count[s]),
+                               str_gib(arena, traffic->bytes[s]),
+                               str_ns(arena, traffic->ns[s]),
+                               str_ns(arena, hot_exposed(times, &row[i]))};
+        table_row(&table, NULL, cells);
+    }
+    table_put(str, &table, 2, &report->style);
+    if (n > MOST_ROWS)
+        str_putf(str, "  %sand %d smaller ones%s\n", report->style.dim, n - MOST_ROWS,
+                 report->style.off);
+}
+
+/* ---- 4
+ * -------------------------------------------------------------------------------------------- */
+
+void report_exposed(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    report_question(str, report, "4  What is exposed, after overlap?",
+                    it->by_steps ? "where a device's step goes, from its Steps"
+                                 : "where a device's step goes, added up from its layers");
+    static const char *const heads[] = {"stage",         "compute",      "tp, in layers",
+                                        "dp, gradients", "pp, messages", "all ranks",
+                                        "bubble",        "step"};
+    Table table = table_new(arena, "lrrrrrrr", heads);
+    int stage[8], n = telling_stages(it, stage);
+    for (int i = 0; i < n; i++) {
+        const StageTimes *at = &it->times->stage[stage[i]];
+        const char *cells[8] = {arena_printf(arena, "%d", stage[i])};
+        for (int k = 0; k < SPENT_COUNT; k++)
+            cells[1 + k] = at->spent_ns[k] ? str_ns(arena, at->spent_ns[k]) : "-";
+        cells[7] = str_ns(arena, it->step_ns);
+        table_row(&table, NULL, cells);
+    }
+    const char *share[8] = {it->plan->stages > 1 ? "mean" : "share"};
+    for (int k = 0; k < SPENT_COUNT; k++)
+        share[1 + k] = text_percent(arena, assessed_spent(it, (Spent)k), it->step_ns);
+    share[7] = "100 %";
+    table_row(&table, report->style.bold, share);
+    table_put(str, &table, 2, &report->style);
+    const Cluster *cluster = it->plan->cluster;
+    str_putf(str, "  compute [%s +-%d %%]", tag_text[cluster->device.tag],
+             tag_permille(cluster->device.tag, false) / 10);
+    for (int i = 0; i < cluster->levels; i++)
+        str_putf(str, ", %s [%s +-%d %%]", cluster->level[i].name, tag_text[cluster->level[i].tag],
+                 tag_permille(cluster->level[i].tag, true) / 10);
+    str_putc(str, '\n');
+}
+
+/* ---- 5
+ * -------------------------------------------------------------------------------------------- */
+
+void report_links(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    const Cluster *cluster = it->plan->cluster;
+    Arena *arena = report->arena;
+    report_question(str, report, "5  Which physical link carries it, and how busy is that link?",
+                    "per device, on its busiest stage");
+    static const char *const heads[] = {"link", "joins",       "bandwidth", "sent per step",
+                                        "busy", "of the step", "tag"};
+    Table table = table_new(arena, "lrrrrrl", heads);
+    int joined = 1;
+    for (int i = 0; i < cluster->levels; i++) {
+        const LinkLevel *level = &cluster->level[i];
+        int worst = 0;
+        for (int s = 1; s < it->times->stages; s++)
+            if (it->times->stage[s].level_ns[i] > it->times->stage[worst].level_ns[i])
+                worst = s;
+        const StageTimes *at = &it->times->stage[worst];
+        joined *= level->width;
+        const char *cells[] = {level->name,
+                               str_commas(arena, joined),
+                               arena_printf(arena, "%.4g GB/s", (double)level->bytes_per_s / 1e9),
+                               at->level_bytes[i] ? str_gib(arena, at->level_bytes[i]) : "-",
+                               at->level_ns[i] ? str_ns(arena, at->level_ns[i]) : "-",
+                               text_percent(arena, at->level_ns[i], it->step_ns),
+                               tag_text[level->tag]};
+        table_row(&table, NULL, cells);
+    }
+    table_put(str, &table, 2, &report->style);
+}

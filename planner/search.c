@@ -1,0 +1,486 @@
+/* search.c - best first over families, each bounded level by level. */
+#include "planner/search.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "planner/search_in.h"
+
+/* ---- what is kept between runs
+ * --------------------------------------------------------------------- */
+
+typedef struct KeptVariant {
+    struct KeptVariant *next;
+    VariantKey key;
+    const Variant *variant; /* NULL: no legal placement */
+} KeptVariant;
+
+typedef struct KeptWidth {
+    struct KeptWidth *next;
+    int tp;
+    Width *width; /* NULL: no such mesh */
+} KeptWidth;
+
+typedef struct KeptDeck {
+    struct KeptDeck *next;
+    const Deck *deck;
+} KeptDeck;
+
+typedef struct KeptOrder {
+    struct KeptOrder *next;
+    const Order *order;
+} KeptOrder;
+
+struct Search {
+    Arena *arena;
+    const Problem *problem;
+    Work work;
+    KeptWidth *widths;
+    KeptVariant *variants;
+    KeptDeck *decks;
+    KeptOrder *orders;
+    int64_t solved;
+};
+
+Search *search_new(const Problem *problem)
+{
+    Arena *arena = arena_new("search");
+    Search *search = ARENA_NEW(arena, Search);
+    *search = (Search){.arena = arena, .problem = problem, .work = work_of(arena, problem)};
+    return search;
+}
+
+void search_free(Search *search)
+{
+    if (search)
+        arena_free(search->arena);
+}
+
+static Width *width_for(Search *search, int tp)
+{
+    for (const KeptWidth *at = search->widths; at; at = at->next)
+        if (at->tp == tp)
+            return at->width;
+    KeptWidth *kept = ARENA_NEW(search->arena, KeptWidth);
+    /* a width that cannot be is no error of the user's: others can */
+    Width *width = width_new(search->arena, diag_new(search->arena), search->problem, tp);
+    *kept = (KeptWidth){search->widths, tp, width};
+    search->widths = kept;
+    return width;
+}
+
+const Variant *search_variant(Search *search, const Pins *pins)
+{
+    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1};
+    for (const KeptVariant *at = search->variants; at; at = at->next)
+        if (at->key.tp == key.tp && at->key.sp == key.sp && at->key.recompute == key.recompute)
+            return at->variant;
+    KeptVariant *kept = ARENA_NEW(search->arena, KeptVariant);
+    *kept = (KeptVariant){.next = search->variants, .key = key};
+    Width *width = width_for(search, pins->tp);
+    if (width)
+        kept->variant = variant_solve(search->arena, diag_new(search->arena), width, &key);
+    search->solved++;
+    search->variants = kept;
+    return kept->variant;
+}
+
+static const Deck *deck_for(Search *search, const Pins *pins)
+{
+    const Variant *variant = search_variant(search, pins);
+    if (!variant)
+        return NULL;
+    for (const KeptDeck *at = search->decks; at; at = at->next)
+        if (at->deck->variant == variant && at->deck->micro_batch == pins->micro_batch)
+            return at->deck;
+    KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
+    *kept = (KeptDeck){search->decks,
+                       deck_new(search->arena, search->problem, variant, pins->micro_batch)};
+    search->decks = kept;
+    return kept->deck;
+}
+
+static const Order *order_for(Search *search, const Pins *pins)
+{
+    ScheduleKind kind = SCHEDULE_1F1B;
+    for (int i = 0; i < SCHEDULE_COUNT; i++)
+        if (str_eq(pins->schedule, schedule_text[i]))
+            kind = (ScheduleKind)i;
+    int micros = (int)(search->problem->job.global_batch / (pins->micro_batch * pins->dp));
+    for (const KeptOrder *at = search->orders; at; at = at->next)
+        if (at->order->schedule == kind && at->order->stages == pins->pp &&
+            at->order->micros == micros)
+            return at->order;
+    KeptOrder *kept = ARENA_NEW(search->arena, KeptOrder);
+    *kept = (KeptOrder){search->orders, order_new(search->arena, kind, pins->pp, micros)};
+    search->orders = kept;
+    return kept->order;
+}
+
+Family *search_family(Search *search, const Pins *pins)
+{
+    const Deck *deck = deck_for(search, pins);
+    if (!deck)
+        return NULL;
+    return family_new(search->arena, search->problem, deck, order_for(search, pins), pins->dp,
+                      pins->zero == 1);
+}
+
+void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)
+{
+    int layers = problem->net->chain.n - 2;
+    ret_first_link[0] = 0;
+    for (int s = 0; s < pins->pp; s++) {
+        int own = pins->cuts ? pins->cut[s] : layers / pins->pp + (s > 0 && s <= layers % pins->pp);
+        ret_first_link[s + 1] = ret_first_link[s] + own + (s == 0) + (s == pins->pp - 1);
+    }
+}
+
+/* ---- the heap
+ * --------------------------------------------------------------------------------------- */
+
+typedef enum { LEVEL_WORK, LEVEL_CARDS, LEVEL_TREE } Level;
+
+typedef struct HeapItem {
+    Family *family; /* from LEVEL_TREE on */
+    int64_t bound;
+    int rank; /* place in the written order of the space */
+    Level level;
+} HeapItem;
+
+typedef struct Heap {
+    Arena *arena;
+    VEC(HeapItem) items;
+} Heap;
+
+static bool item_before(const HeapItem *a, const HeapItem *b)
+{
+    return a->bound != b->bound ? a->bound < b->bound : a->rank < b->rank;
+}
+
+static void heap_push(Heap *heap, HeapItem item)
+{
+    vec_push(heap->arena, &heap->items) = item;
+    int at = heap->items.n - 1;
+    while (at > 0 && item_before(&item, &heap->items.at[(at - 1) / 2])) {
+        heap->items.at[at] = heap->items.at[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap->items.at[at] = item;
+}
+
+static HeapItem heap_pop(Heap *heap)
+{
+    HeapItem top = heap->items.at[0], item = heap->items.at[--heap->items.n];
+    int n = heap->items.n, at = 0;
+    for (int child = 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && item_before(&heap->items.at[child + 1], &heap->items.at[child]))
+            child++;
+        if (!item_before(&heap->items.at[child], &item))
+            break;
+        heap->items.at[at] = heap->items.at[child];
+        at = child;
+    }
+    if (n > 0)
+        heap->items.at[at] = item;
+    return top;
+}
+
+/* ---- one run
+ * ---------------------------------------------------------------------------------------- */
+
+typedef struct Run {
+    Search *search;
+    const Problem *problem;
+    Arena *scratch;
+    Heap heap;
+    Pins *space;
+    int families, best_rank;
+    bool inside;
+    Deadline deadline;
+    SearchResult *result;
+} Run;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t micros_of(const Run *run, const Pins *pins)
+{
+    return run->problem->job.global_batch / (pins->micro_batch * pins->dp);
+}
+
+static int64_t end_bound(const Run *run)
+{
+    const Cluster *cluster = run->problem->cluster;
+    int width = dtype_bytes(recipe_by_name(run->problem->job.recipe)->gradient);
+    return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns;
+}
+
+/* What the stage would need at least: keeps the plan that is nearest to fitting. */
+static void note_tightest(Run *run, const Pins *pins, Family *family)
+{
+    Tightest *tightest = &run->result->tightest;
+    int first_link[MAX_STAGES + 1], worst = 0;
+    search_links(run->problem, pins, first_link);
+    const StageCost *cost = NULL;
+    int64_t most = -1;
+    for (int s = 0; s < pins->pp; s++) {
+        if (first_link[s + 1] <= first_link[s])
+            return;
+        const StageCost *at = family_stage(family, first_link[s], first_link[s + 1]);
+        int64_t bytes = stage_bytes(family, at, s);
+        if (bytes > most) {
+            most = bytes;
+            worst = s;
+            cost = at;
+        }
+    }
+    if (tightest->known && tightest->bytes <= most)
+        return;
+    *tightest = (Tightest){.known = true,
+                           .pins = *pins,
+                           .stage = worst,
+                           .bytes = most,
+                           .budget_bytes = family_budget(family),
+                           .weight_bytes = cost->weight_bytes,
+                           .gradient_bytes = cost->gradient_bytes,
+                           .state_bytes = cost->state_bytes,
+                           .transient_bytes = cost->transient_bytes};
+    for (int ring = 0; ring < RING_COUNT; ring++)
+        tightest->saved_bytes += cost->stride[ring] * family->order->slots[ring][worst];
+}
+
+static void keep_runner(SearchResult *result, const Found *found)
+{
+    int at = result->runners < MAX_RUNNERS ? result->runners++ : MAX_RUNNERS - 1;
+    if (at == MAX_RUNNERS - 1 && result->runners == MAX_RUNNERS && result->runner[at].step_ns > 0 &&
+        result->runner[at].step_ns <= found->step_ns)
+        return;
+    while (at > 0 && result->runner[at - 1].step_ns > found->step_ns) {
+        result->runner[at] = result->runner[at - 1];
+        at--;
+    }
+    result->runner[at] = *found;
+}
+
+static void keep_best(Run *run, const Pins *pins, int rank, const Cuts *cuts)
+{
+    SearchResult *result = run->result;
+    Found found = {*pins, cuts->step_ns, cuts->bytes};
+    found.pins.cuts = pins->pp;
+    for (int s = 0; s < pins->pp; s++)
+        found.pins.cut[s] =
+            cuts->first_link[s + 1] - cuts->first_link[s] - (s == 0) - (s == pins->pp - 1);
+    bool better = !result->found || found.step_ns < result->best.step_ns ||
+                  (found.step_ns == result->best.step_ns && rank < run->best_rank);
+    if (better && result->found)
+        keep_runner(result, &result->best);
+    if (!better) {
+        keep_runner(result, &found);
+        return;
+    }
+    result->found = true;
+    result->best = found;
+    run->best_rank = rank;
+}
+
+/* A family of equal time wins only with a smaller rank. */
+static int64_t below_for(const Run *run, int rank)
+{
+    if (!run->result->found)
+        return INT64_MAX;
+    return run->result->best.step_ns + (rank < run->best_rank);
+}
+
+/* Cards: the work of all links as they are placed, and whether the whole model fits into all stages
+ * together. */
+static void bound_by_cards(Run *run, HeapItem item)
+{
+    const Pins *pins = &run->space[item.rank];
+    const Deck *deck = deck_for(run->search, pins);
+    if (!deck) {
+        run->result->stats.illegal++;
+        return;
+    }
+    const Net *net = deck->net;
+    int64_t work = 0, norm = run->problem->cluster->device.launch_ns;
+    for (int i = 0; i < net->chain.n; i++) {
+        const Card *card = &deck->card[net->chain.at[i].class];
+        work += card->forward.ns < card->forward.next_ns ? card->forward.ns : card->forward.next_ns;
+        work +=
+            card->backward.ns < card->backward.next_ns ? card->backward.ns : card->backward.next_ns;
+    }
+    int64_t bound = pipeline_bound(work, pins->pp, micros_of(run, pins)) + norm + end_bound(run);
+    item.bound = bound > item.bound ? bound : item.bound;
+    item.level = LEVEL_CARDS;
+    heap_push(&run->heap, item);
+}
+
+static CutTable *table_for(Run *run, Arena *scratch, const HeapItem *item, Family *family)
+{
+    const Pins *pins = &run->space[item->rank];
+    int *fixed = ARENA_ARRAY(scratch, int, MAX_STAGES + 1);
+    search_links(run->problem, pins, fixed);
+    return cuts_table(scratch, family, pins->cuts ? fixed : NULL, below_for(run, item->rank));
+}
+
+/* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
+ * before any tree. */
+static void bound_by_cuts(Run *run, HeapItem item)
+{
+    const Pins *pins = &run->space[item.rank];
+    SearchStats *stats = &run->result->stats;
+    Family *family = search_family(run->search, pins);
+    if (!family) {
+        stats->illegal++;
+        return;
+    }
+    Arena *scratch = arena_new("cuts");
+    CutTable *table = table_for(run, scratch, &item, family);
+    if (!cuts_fit(table)) {
+        stats->cut_memory++;
+        note_tightest(run, pins, family);
+    } else if (cuts_bound(table) >= below_for(run, item.rank)) {
+        stats->cut_bound++;
+    } else {
+        CutStats cut = {0};
+        item.bound = cuts_bound(table) > item.bound ? cuts_bound(table) : item.bound;
+        item.level = LEVEL_TREE;
+        item.family = family;
+        Cuts cuts = cuts_first(table, below_for(run, item.rank), &cut);
+        stats->simulated += cut.simulated;
+        if (cuts.step_ns < INT64_MAX)
+            keep_best(run, pins, item.rank, &cuts);
+        heap_push(&run->heap, item);
+    }
+    arena_free(scratch);
+}
+
+static void search_tree(Run *run, HeapItem item)
+{
+    const Pins *pins = &run->space[item.rank];
+    Arena *scratch = arena_new("tree");
+    CutTable *table = table_for(run, scratch, &item, item.family);
+    CutStats cut = {0};
+    Cuts cuts = cuts_search(table, below_for(run, item.rank), &run->deadline, &cut);
+    run->result->stats.simulated += cut.simulated;
+    if (cuts.step_ns < INT64_MAX)
+        keep_best(run, pins, item.rank, &cuts);
+    if (!cut.complete) {
+        run->result->complete = false;
+        if (item.bound < run->result->bound_ns)
+            run->result->bound_ns = item.bound;
+    }
+    arena_free(scratch);
+}
+
+/* A group of tp ranks inside the fastest domain comes first: its plans prune the wider ones. */
+static bool inside_domain(const Run *run, const Pins *pins)
+{
+    return pins->tp <= run->problem->cluster->level[0].width;
+}
+
+static void fill_heap(Run *run, bool inside)
+{
+    const Device *device = &run->problem->cluster->device;
+    int64_t budget = device->memory_bytes - device->margin_bytes;
+    for (int i = 0; i < run->families; i++) {
+        const Pins *pins = &run->space[i];
+        if (inside_domain(run, pins) != inside)
+            continue;
+        if (memory_bound(&run->search->work, run->problem, pins) > budget) {
+            run->result->stats.cut_memory++;
+            continue;
+        }
+        int64_t work = work_ns(&run->search->work, run->problem, pins);
+        heap_push(&run->heap,
+                  (HeapItem){.bound = pipeline_bound(work, pins->pp, micros_of(run, pins)) +
+                                      end_bound(run),
+                             .rank = i});
+    }
+}
+
+static bool limits_out(const Run *run, const Pins *pins)
+{
+    return run->inside && !inside_domain(run, pins);
+}
+
+/* Nothing fits: of the families that were too large without looking, the nearest says what is
+ * missing. */
+static void find_tightest(Run *run)
+{
+    int nearest = NONE;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < run->families; i++) {
+        int64_t bytes = memory_bound(&run->search->work, run->problem, &run->space[i]);
+        if (limits_out(run, &run->space[i]))
+            continue;
+        if (bytes < least && search_variant(run->search, &run->space[i])) {
+            least = bytes;
+            nearest = i;
+        }
+    }
+    for (int i = nearest; i != NONE && i < run->families; i++) {
+        if (limits_out(run, &run->space[i]) ||
+            memory_bound(&run->search->work, run->problem, &run->space[i]) > least + least / 8)
+            continue;
+        Family *family = search_family(run->search, &run->space[i]);
+        if (family)
+            note_tightest(run, &run->space[i], family);
+    }
+}
+
+/* Best first, until the smallest bound is no better than the best plan. */
+static void empty_heap(Run *run)
+{
+    SearchResult *result = run->result;
+    while (run->heap.items.n > 0) {
+        HeapItem item = heap_pop(&run->heap);
+        if (item.bound >= below_for(run, item.rank)) {
+            result->stats.cut_bound++;
+            continue;
+        }
+        if (deadline_passed(&run->deadline)) {
+            result->complete = false;
+            result->bound_ns = item.bound < result->bound_ns ? item.bound : result->bound_ns;
+            continue;
+        }
+        if (item.level == LEVEL_WORK)
+            bound_by_cards(run, item);
+        else if (item.level == LEVEL_CARDS)
+            bound_by_cuts(run, item);
+        else
+            search_tree(run, item);
+    }
+}
+
+void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret)
+{
+    int64_t begin = now_ns();
+    *ret = (SearchResult){.complete = true, .bound_ns = INT64_MAX};
+    Run run = {.search = search,
+               .problem = search->problem,
+               .scratch = arena_new("run"),
+               .result = ret,
+               .inside = limits->inside,
+               .deadline = {limits->time_ns ? begin + limits->time_ns : 0}};
+    int64_t solved = search->solved;
+    run.heap.arena = run.scratch;
+    run.families = search_space(search->problem, pins, run.scratch, &run.space);
+    ret->stats.considered = run.families;
+    for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
+        fill_heap(&run, wave == 0);
+        empty_heap(&run);
+    }
+    if (ret->found && (ret->complete || ret->bound_ns > ret->best.step_ns))
+        ret->bound_ns = ret->best.step_ns;
+    if (!ret->found && ret->complete && !ret->tightest.known)
+        find_tightest(&run);
+    ret->stats.solved = search->solved - solved;
+    ret->stats.wall_ns = now_ns() - begin;
+    arena_free(run.scratch);
+}

@@ -1,0 +1,78 @@
+/* search.h - the fastest plan of the declared space, exactly.
+ *
+ * Declared space: tp x dp x pp over the devices, micro-batch, GPipe or 1F1B, ZeRO-1 or not,
+ * sequence parallel or not, recompute or not, and every cut of the layers into stages; pins narrow
+ * it. A *family* is a plan without its cuts. The objective is the segment simulation in integer ns;
+ * equal plans are ordered by family: fewer stages, smaller tp, no recompute, no sp, no ZeRO, larger
+ * micro-batch, 1F1B before GPipe.
+ *
+ * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
+ * block is solved); cards; the best cuts of the busy paths, within memory; then a tree of cuts
+ * under the critical paths of every plan simulated so far. When the smallest bound is no less than
+ * the best plan, that plan is optimal; `gap` is what is left when time ran out before. */
+#ifndef LPLAN_PLANNER_SEARCH_H
+#define LPLAN_PLANNER_SEARCH_H
+
+#include "planner/make.h"
+#include "planner/stage.h"
+
+typedef struct Search Search;
+
+typedef struct SearchStats {
+    int64_t considered; /* families */
+    int64_t cut_memory; /* that fit no device, at any cut */
+    int64_t cut_bound;  /* that cannot be faster */
+    int64_t illegal;    /* whose layers cannot be placed so */
+    int64_t simulated;  /* plans */
+    int64_t solved;     /* variants whose blocks were solved */
+    int64_t wall_ns;
+} SearchStats;
+
+/* A plan that was simulated. */
+typedef struct Found {
+    Pins pins;              /* complete, with its cuts */
+    int64_t step_ns, bytes; /* bytes: of the largest stage */
+} Found;
+
+/* The plan nearest to fitting, when none does: its largest stage. */
+typedef struct Tightest {
+    bool known;
+    Pins pins;
+    int stage;
+    int64_t bytes, budget_bytes;
+    int64_t weight_bytes, gradient_bytes, state_bytes, saved_bytes, transient_bytes;
+} Tightest;
+
+enum { MAX_RUNNERS = 8 };
+
+typedef struct SearchResult {
+    bool found, complete; /* complete: nothing better can exist in the space */
+    Found best;
+    int64_t bound_ns; /* no plan of the space is faster than this */
+    int runners;      /* the best plans of other families that were simulated, fastest first */
+    Found runner[MAX_RUNNERS];
+    Tightest tightest;
+    SearchStats stats;
+} SearchResult;
+
+/* Solved variants, cards and orders are kept from one run to the next: they belong to the problem.
+ */
+Search *search_new(const Problem *problem);
+void search_free(Search *search);
+typedef struct SearchLimits {
+    int64_t time_ns; /* 0: none */
+    bool inside;     /* no tp group beyond the fastest domain */
+} SearchLimits;
+/* With no family at all (stats.considered 0) the pins contradict the job. */
+void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret);
+/* The variant of these pins, as a run solved it; NULL when its layers cannot be placed so. */
+const Variant *search_variant(Search *search, const Pins *pins);
+/* The family of complete pins; NULL when it cannot be. Cuts of `pins` are left aside. */
+Family *search_family(Search *search, const Pins *pins);
+/* Links of the cuts in complete pins, stages + 1; even ones when it has none. */
+void search_links(const Problem *problem, const Pins *pins, int *ret_first_link);
+/* Every family of the pins' space, in written order; for tests, which search them by brute force.
+ */
+int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **ret);
+
+#endif

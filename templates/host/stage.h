@@ -1,0 +1,129 @@
+/* stage.h - how an emitted trainer finds its values and steps its weights.
+ *
+ * An address is a base and an offset. Bases are the arena, its scratch area, and the slots that one
+ * micro-batch has in the rings of its stage; offsets are numbers that the compiler chose. Gradients
+ * that take one path to their optimizer lie side by side as a group, and move in buckets. */
+#ifndef LP_STAGE_H
+#define LP_STAGE_H
+
+#include <stdbool.h>
+
+#include "templates/host/flat.h"
+
+typedef enum LpBase {
+    LP_AT_ARENA,
+    LP_AT_SCRATCH,
+    LP_AT_DATA,
+    LP_AT_SAVED,
+    LP_AT_IN,
+    LP_AT_OUT,
+    LP_AT_GRAD_IN,
+    LP_AT_GRAD_OUT,
+    LP_AT_COUNT
+} LpBase;
+
+typedef struct LpSlots {
+    unsigned char *base[LP_AT_COUNT];
+} LpSlots;
+
+typedef struct LpWhere {
+    LpBase base;
+    int64_t offset;
+} LpWhere;
+
+static LP_MAYBE_UNUSED void *lp_place_after(const LpSlots *at, LpWhere where, int64_t offset)
+{
+    return at->base[where.base] + where.offset + offset;
+}
+
+static LP_MAYBE_UNUSED void *lp_place(const LpSlots *at, LpWhere where)
+{
+    return lp_place_after(at, where, 0);
+}
+
+static LP_MAYBE_UNUSED void *lp_scratch(const LpSlots *at, int64_t offset)
+{
+    return at->base[LP_AT_SCRATCH] + offset;
+}
+
+/* Elements [begin, end) of a group, all with or all without weight decay. */
+typedef struct LpRun {
+    int64_t begin, end;
+    bool decay;
+} LpRun;
+
+typedef struct LpGroup {
+    int64_t weight, gradient, moment1, moment2; /* addresses */
+    int share;                                  /* list that cuts the optimizer's share */
+    int owner; /* list at whose coordinate 0 an element counts for the norm */
+    bool home; /* in the first home stage of tied parameters */
+    const LpRun *runs;
+    int run_count;
+} LpGroup;
+
+typedef struct LpBucket {
+    int group;
+    int close_link;          /* complete once backward of this link is done */
+    int64_t begin, elements; /* of the group */
+    int64_t share_begin;     /* of the group's moments, which hold this rank's share only */
+    int64_t share_elements;
+} LpBucket;
+
+/* First element of this rank's share of a bucket, in its group. index: of this rank, by list. */
+static LP_MAYBE_UNUSED int64_t lp_bucket_share(const int *index, const LpGroup *groups,
+                                               const LpBucket *bucket)
+{
+    return bucket->begin + bucket->share_elements * index[groups[bucket->group].share];
+}
+
+/* AdamW on the share of a bucket that begins at element `begin` of its group; adam.decay is that of
+ * the runs that decay. */
+static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup *group,
+                                            const LpBucket *bucket, int64_t begin, LpAdam adam)
+{
+    const int64_t end = begin + bucket->share_elements;
+    const int64_t state = bucket->share_begin - begin;
+    const float decay = adam.decay;
+    float *w = (float *)(arena + group->weight);
+    const float *g = (const float *)(arena + group->gradient);
+    float *m = (float *)(arena + group->moment1);
+    float *v = (float *)(arena + group->moment2);
+    for (int i = 0; i < group->run_count; i++) {
+        const LpRun *run = &group->runs[i];
+        const int64_t from = run->begin > begin ? run->begin : begin;
+        const int64_t to = run->end < end ? run->end : end;
+        adam.decay = run->decay ? decay : 0.0f;
+        if (from < to)
+            lp_adamw(to - from, adam, w + from, m + from + state, v + from + state, g + from);
+    }
+}
+
+#define LP_BLOCK_DIMS 6
+
+/* The block of a tensor that the ranks of a stage hold. */
+typedef struct LpBlock {
+    int tensor;
+    int64_t weight, gradient; /* addresses */
+    int ndims;
+    int64_t dims[LP_BLOCK_DIMS], extent[LP_BLOCK_DIMS];
+    int list[LP_BLOCK_DIMS]; /* by which list each dim is cut */
+    int owner;               /* list at whose coordinate 0 a rank writes it to files */
+    bool home;
+} LpBlock;
+
+static LP_MAYBE_UNUSED size_t lp_larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Threads that a parallel region would have. */
+static LP_MAYBE_UNUSED int lp_thread_limit(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+#endif

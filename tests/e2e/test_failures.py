@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""test_failures.py - how jobs end when something is wrong: one clear line, in time, and nobody left.
+
+    test_failures.py LPLAN"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import e2e
+from e2e import Failed, LPLAN
+
+LONG = 10 ** 9
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 32,
+    "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+    "torch_dtype": "float32", "vocab_size": 128,
+}
+PLANS = {
+    "one": {},
+    "two": {"pp": 2},
+    "four": {"dp": 2, "tp": 2, "zero": 1},
+    "cross": {"tp": 2, "pp": 2, "sp": 1},
+}
+
+
+class Job:
+    """A running `lplan run`, and the processes it started."""
+
+    def __init__(self, trainer, log, *options):
+        self.log = pathlib.Path(log)
+        self.trainer = str(trainer / "trainer")
+        words = [LPLAN, "run", trainer, "--quiet", "--log", log, *options]
+        self.process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                        text=True, env=e2e.environment())
+
+    def steps(self):
+        path = self.log / "log.jsonl"
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def wait_steps(self, count, seconds=40):
+        end = time.monotonic() + seconds
+        while self.steps() < count:
+            if self.process.poll() is not None or time.monotonic() > end:
+                out, err = self.stop()
+                raise Failed(f"no {count} steps: {self.process.returncode}\n{out}{err}")
+            time.sleep(0.05)
+
+    def ranks(self, count):
+        """Process id of each rank, from its status file."""
+        pids = []
+        for rank in range(count):
+            status = json.loads((self.log / f"rank-{rank}.status").read_text())
+            pids.append(status["pid"])
+        return pids
+
+    def end(self, seconds):
+        """(status, seconds it took, stdout, stderr)"""
+        begin = time.monotonic()
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            self.stop()
+            raise Failed(f"the job was still there after {seconds} s") from error
+        return self.process.returncode, time.monotonic() - begin, out, err
+
+    def stop(self):
+        for pid in self.left():
+            os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.kill()
+        return self.process.communicate()
+
+    def left(self):
+        """Processes of this trainer that still run: zombies do not count."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == self.process.pid:
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if self.trainer.encode() in words and state not in "ZX":
+                found.append(int(entry.name))
+        return found
+
+
+def one_line(text, pattern):
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) != 1 or not lines[0].startswith("lplan: "):
+        raise Failed(f"not exactly one line of ours:\n{text}")
+    if not re.search(pattern, lines[0]):
+        raise Failed(f"it does not say /{pattern}/:\n{text}")
+    return lines[0]
+
+
+class Failures:
+    def __init__(self, shop):
+        self.shop = shop
+        self.text = e2e.text_file(shop.path / "text")
+        self.trainer = {}
+        model = shop.path / "model.json"
+        model.write_text(json.dumps(CONFIG))
+        for name, pins in PLANS.items():
+            plan = e2e.plan(model, pins, shop.path / f"{name}.json", 8, 16)
+            self.trainer[name] = shop.path / name
+            e2e.build(plan, self.trainer[name], shop.cache, "--no-check")
+
+    def log(self, name):
+        return self.shop.path / "logs" / name
+
+    def refused(self, name, code, pattern, *options):
+        result = e2e.lplan("run", self.trainer[name], "--quiet", "--log", self.log("refused"),
+                           *options, code=code, timeout=30)
+        print(f"#   {one_line(result.stderr, pattern)}")
+
+    # ---- a rank dies or stops ----
+
+    def killed(self, name, ranks, victim):
+        job = Job(self.trainer[name], self.log(f"killed-{name}"), "--data", self.text, "--steps",
+                  LONG)
+        job.wait_steps(3)
+        pids = job.ranks(ranks)
+        os.kill(pids[victim], signal.SIGKILL)
+        status, seconds, _, err = job.end(30)
+        line = one_line(err, rf"rank {victim} \(stage \d, host .*, pid {pids[victim]}\) died of "
+                             r"signal 9 \(Killed\) at step \d+, `.+`")
+        if status == 0:
+            raise Failed(f"the job ended with 0\n{err}")
+        time.sleep(0.5)
+        if job.left():
+            raise Failed(f"still there: {job.left()}")
+        print(f"#   {seconds:.1f} s, status {status}: {line}")
+
+    def frozen(self):
+        """A rank that does not move: the watchdog of another names it."""
+        job = Job(self.trainer["four"], self.log("frozen"), "--data", self.text, "--steps", LONG,
+                  "--timeout", 3)
+        job.wait_steps(3)
+        pids = job.ranks(4)
+        os.kill(pids[2], signal.SIGSTOP)
+        try:
+            status, seconds, _, err = job.end(30)
+        finally:
+            try:
+                os.kill(pids[2], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        line = one_line(err, r"waiting for rank 2")
+        time.sleep(0.5)
+        if status == 0 or job.left():
+            raise Failed(f"status {status}, still there: {job.left()}\n{err}")
+        print(f"#   {seconds:.1f} s, status {status}: {line}")
+
+    # ---- asked to stop ----
+
+    def stopped(self, name, signal_number):
+        saved = self.shop.path / f"stopped-{name}-{int(signal_number)}.safetensors"
+        job = Job(self.trainer[name], self.log(f"stopped-{name}"), "--data", self.text, "--steps",
+                  LONG, "--save", saved)
+        job.wait_steps(3)
+        job.process.send_signal(signal_number)
+        status, seconds, _, err = job.end(20)
+        if status != 0 or err.strip():
+            raise Failed(f"status {status} after {signal_number.name}\n{err}")
+        if job.left():
+            raise Failed(f"still there: {job.left()}")
+        steps = job.steps()
+        # What was saved is what a run of so many steps saves.
+        again = self.shop.path / "again.safetensors"
+        e2e.train(self.trainer[name], self.log("again"), "--data", self.text, "--steps", steps,
+                  "--save", again)
+        if e2e.digest(saved) != e2e.digest(again):
+            raise Failed(f"the weights saved after {steps} steps are not those of {steps} steps")
+        print(f"#   saved {steps} steps' weights within {seconds:.1f} s")
+
+    # ---- wrong from the start ----
+
+    def wrong_world(self):
+        trainer = self.trainer["two"] / "trainer"
+        env = e2e.environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                              OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader",
+                              OMPI_MCA_pml="ob1", OMPI_MCA_hwloc_base_binding_policy="none")
+        for count in (1, 3, 4):
+            result = e2e.command("mpirun", "-np", count, trainer, "--data", self.text, code=None,
+                                 timeout=30, env=env)
+            lines = [line for line in result.stderr.splitlines() if line.startswith("lplan: ")]
+            if result.returncode != 2 or len(lines) != 1:
+                raise Failed(f"{count} ranks: status {result.returncode}\n{result.stderr}")
+            if not re.search(rf"2 ranks, but {count} w.*mpirun -np 2", lines[0]):
+                raise Failed(f"{count} ranks: no right command in: {lines[0]}")
+        print(f"#   {lines[0]}")
+
+    def missing_data(self):
+        for name in PLANS:
+            self.refused(name, 1, r"/nowhere/text: No such file", "--data", "/nowhere/text")
+
+    def missing_weights(self):
+        self.refused("four", 1, r"absent\.safetensors: No such file", "--data", self.text,
+                     "--init", self.shop.path / "absent.safetensors")
+
+    def strange_token(self):
+        path = self.shop.path / "strange"
+        body = bytearray(self.text.read_bytes())
+        body[500] = 200
+        path.write_bytes(bytes(body))
+        for name in PLANS:
+            self.refused(name, 1, r"strange: .*(500.*200|200.*500).*128", "--data", path)
+
+    def other_weights(self):
+        """Weights of another model are no start."""
+        self.refused("two", 1, r"model\.safetensors: ", "--data", self.text, "--init",
+                     e2e.GOLDEN / "gpt2" / "model.safetensors")
+
+    def not_built(self):
+        result = e2e.lplan("run", self.shop.path / "nowhere", code=1)
+        if "lplan build PLAN -o" not in result.stderr:
+            raise Failed(f"no remedy:\n{result.stderr}")
+
+    # ---- going on ----
+
+    def other_plan_goes_on(self):
+        """Weights saved under each plan give one next loss under every plan."""
+        options = ["--data", self.text, "--schedule", "constant", "--warmup", 0]
+        for before in PLANS:
+            saved = self.shop.path / f"saved-{before}.safetensors"
+            e2e.train(self.trainer[before], self.log("before"), *options, "--steps", 4, "--save",
+                      saved)
+            losses = [e2e.train(self.trainer[name], self.log("after"), *options, "--steps", 2,
+                                "--init", saved)[0]["loss"] for name in PLANS]
+            spread = (max(losses) - min(losses)) / min(losses)
+            if not spread < 1e-6:
+                raise Failed(f"weights of {before}: losses {losses}")
+            copy = self.shop.path / "copy.safetensors"
+            e2e.train(self.trainer["cross"], self.log("copy"), *options, "--steps", 0, "--init",
+                      saved, "--save", copy)
+            if e2e.digest(copy) != e2e.digest(saved):
+                raise Failed(f"weights of {before} change by loading and saving")
+
+    def resumed(self):
+        """A checkpoint of one plan goes on: with the same bits under it, and near under others."""
+        options = ["--data", self.text, "--schedule", "constant", "--warmup", 3, "--lr", 1e-2]
+        whole = self.shop.path / "whole.safetensors"
+        later = self.shop.path / "later.safetensors"
+        early = self.shop.path / "early"
+        log = e2e.train(self.trainer["four"], self.log("whole"), *options, "--steps", 12, "--save",
+                        whole, "--checkpoint", early, "--checkpoint-every", 5)
+        for newer in sorted(early.iterdir())[1:]:
+            newer.rename(self.shop.path / newer.name)
+        if [p.name for p in early.iterdir()] != ["step-000000000005"]:
+            raise Failed(f"checkpoints: {sorted(p.name for p in early.iterdir())}")
+        again = e2e.train(self.trainer["four"], self.log("later"), *options, "--steps", 12,
+                          "--save", later, "--resume", early)
+        if [r["loss"] for r in again] != [r["loss"] for r in log[5:]]:
+            raise Failed("the losses after resuming have other bits")
+        if e2e.digest(whole) != e2e.digest(later):
+            raise Failed("the weights after resuming have other bits")
+        for name in PLANS:
+            other = e2e.train(self.trainer[name], self.log("other"), *options, "--steps", 12,
+                              "--resume", early)
+            error = e2e.relative(e2e.column(other, "loss"), e2e.column(log[5:], "loss"))
+            if not error <= 1e-5:
+                raise Failed(f"{name} goes on with losses that differ by {error:.1e}")
+
+
+def main():
+    tap = e2e.Tap()
+    with e2e.Workshop() as shop:
+        jobs = tap.case("trainers of one, two and four ranks", Failures, shop)
+        if jobs is None:
+            tap.end()
+        tap.case("kill -9 of rank 1 of 2", jobs.killed, "two", 2, 1)
+        tap.case("kill -9 of rank 0 of 2", jobs.killed, "two", 2, 0)
+        tap.case("kill -9 of rank 2 of 4", jobs.killed, "four", 4, 2)
+        tap.case("kill -9 of rank 3 of 4, across stages", jobs.killed, "cross", 4, 3)
+        tap.case("a frozen rank is named", jobs.frozen)
+        tap.case("SIGTERM saves, one rank", jobs.stopped, "one", signal.SIGTERM)
+        tap.case("SIGTERM saves, four ranks", jobs.stopped, "four", signal.SIGTERM)
+        tap.case("SIGINT saves, two stages", jobs.stopped, "two", signal.SIGINT)
+        tap.case("a wrong world is refused with the right command", jobs.wrong_world)
+        tap.case("missing data", jobs.missing_data)
+        tap.case("missing weights", jobs.missing_weights)
+        tap.case("weights of another model", jobs.other_weights)
+        tap.case("a byte outside the vocabulary", jobs.strange_token)
+        tap.case("a folder without trainer", jobs.not_built)
+        tap.case("weights go on under another plan", jobs.other_plan_goes_on)
+        tap.case("a checkpoint goes on", jobs.resumed)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+/* plans.c - plans and programs for tests. */
+#include "tests/ir/lower/plans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/import_hf.h"
+#include "planner/make.h"
+#include "tests/check.h"
+#include "tests/ir/tiny_models.h"
+
+const PlanCase plan_cases[] = {
+    {tiny_llama, NULL, 1, 4, 6, "mbs=1", NULL},
+    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1", NULL},
+    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1,schedule=gpipe,recompute=full", NULL},
+    {tiny_llama, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,sp=1,zero=1,mbs=1", NULL},
+    {tiny_llama, NULL, 8, 6, 8, "tp=2,dp=2,pp=2,sp=1,zero=1,mbs=1", "bf16"},
+    {tiny_gpt2, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,zero=0,mbs=2", NULL},
+    {tiny_gpt2, NULL, 8, 12, 8, "tp=2,dp=2,pp=2,zero=1,mbs=1,sp=1", NULL},
+    {tiny_gpt2, NULL, 4, 6, 8, "tp=1,dp=2,pp=2,zero=1,mbs=1,schedule=gpipe", "bf16"},
+    {.model = NULL},
+};
+
+static void fail_printed(Diag *diag, const PlanCase *what)
+{
+    diag_print(diag, stderr, false);
+    fail_msg("there is no plan for %d ranks with %s", what->ranks, what->pins);
+}
+
+static Plan *make(Arena *arena, const PlanCase *what, Problem *problem, Net **ret_net)
+{
+    Diag *diag = diag_new(arena);
+    *problem = (Problem){.arena = arena, .diag = diag, .job = job_default(), .ranks = what->ranks};
+    problem->job.global_batch = what->batch;
+    problem->job.sequence = what->sequence;
+    if (what->recipe)
+        problem->job.recipe = what->recipe;
+    const char *root = getenv("LPLAN_SOURCE_ROOT");
+    if (what->model[0] == '{')
+        problem->model = json_parse(arena, diag, "model.json", what->model, strlen(what->model));
+    else
+        problem->model = import_model(
+            arena, diag, arena_printf(arena, "%s/%s", root ? root : ".", what->model), NULL);
+    problem->cluster = cluster_load(arena, diag, what->cluster ? what->cluster : "host");
+    Pins pins = pins_none();
+    bool good = problem->model && problem->cluster &&
+                cluster_resize(diag, problem->cluster, what->ranks) && problem_read(problem) &&
+                pins_parse(diag, what->pins, &pins);
+    if (!good)
+        fail_printed(diag, what);
+    pins = pins_complete(problem, pins);
+    Plan *plan = plan_make(problem, &pins, NULL, ret_net);
+    if (!plan)
+        fail_printed(diag, what);
+    return plan;
+}
+
+Plan *plan_of(Arena *arena, const PlanCase *what, Net **ret_net)
+{
+    Problem problem;
+    return make(arena, what, &problem, ret_net);
+}
+
+Program *program_timed(Arena *arena, const PlanCase *what, const RowTimes *times)
+{
+    Problem problem;
+    Net *net;
+    Plan *plan = make(arena, what, &problem, &net);
+    Pricer pricer = {problem.cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
+                     plan->state_atoms};
+    MovePrice price = pricer_moves(&pricer);
+    return program_build(arena, plan, net, &price, times);
+}
+
+Program *program_of(Arena *arena, const PlanCase *what)
+{
+    return program_timed(arena, what, NULL);
+}
+
+char *model_with_layers(Arena *arena, const char *model, int layers)
+{
+    static const char key[] = "\"repeat\":2";
+    const char *at = strstr(model, key);
+    assert_non_null(at);
+    return arena_printf(arena, "%.*s\"repeat\":%d%s", (int)(at - model), model, layers,
+                        at + sizeof key - 1);
+}
+
+void program_each(void (*body)(Arena *arena, Program *program, int at))
+{
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        body(arena, program_of(arena, &plan_cases[i]), i);
+        arena_free(arena);
+    }
+}
+
+static void assert_agree(bool good, const Diag *diag, const CheckReport *report)
+{
+    if (good != (diag_errors(diag) == 0) || good != (report->faults == 0))
+        fail_msg("the verdict, %d faults and %d errors disagree", report->faults,
+                 diag_errors(diag));
+}
+
+bool program_holds(const Program *program, const CheckTap *tap, CheckReport *ret)
+{
+    Arena *arena = arena_new("check");
+    Diag *diag = diag_new(arena);
+    bool good = program_check_tapped(arena, program, 2, tap, diag, ret);
+    assert_agree(good, diag, ret);
+    arena_free(arena);
+    return good;
+}
+
+bool stage_holds(const Program *program, int stage, int coordinate, const CheckTap *tap,
+                 CheckReport *ret)
+{
+    Arena *arena = arena_new("check");
+    Diag *diag = diag_new(arena);
+    bool good = stage_check_bytes(program, stage, coordinate, 2, tap, diag, ret);
+    assert_agree(good, diag, ret);
+    arena_free(arena);
+    return good;
+}

@@ -1,0 +1,263 @@
+/* test_body.c - fused kernels, temps and saved values of bodies, and the text of bodies and
+ * programs. */
+#include "ir/lower/body.h"
+
+#include <string.h>
+
+#include "ir/lower/program.h"
+#include "tests/check.h"
+#include "tests/ir/lower/plans.h"
+
+static void for_each(void (*check)(Arena *arena, const Body *body))
+{
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        const Program *program = program_of(arena, &plan_cases[i]);
+        for (int c = 0; c < program->net->classes.n; c++)
+            check(arena, program->body[c]);
+        arena_free(arena);
+    }
+}
+
+static const InstList *list_of(const Body *body, int backward)
+{
+    return backward ? &body->backward : &body->forward;
+}
+
+static bool lists(const int *list, int n, int id)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == id)
+            return true;
+    return false;
+}
+
+/* ---- fusion ---- */
+
+/* A fused copy is made and read inside one instruction, and no instruction has it as an operand. */
+static void check_fused(Arena *arena, const Body *body)
+{
+    (void)arena;
+    for (int id = 0; id < body->copies.n; id++) {
+        if (body->copies.at[id].home != HOME_FUSED)
+            continue;
+        int made = 0, makers = 0, readers = 0, apart = 0;
+        for (int b = 0; b < 2; b++)
+            for (int i = 0; i < list_of(body, b)->n; i++) {
+                const Inst *inst = &list_of(body, b)->at[i];
+                assert_false(lists(inst->in, inst->ins, id));
+                assert_false(lists(inst->out, inst->outs, id));
+                bool here = false, read = false;
+                for (int n = 0; inst->kind == INST_KERNEL && n < inst->nodes; n++) {
+                    const Node *node = &body->graph->nodes.at[inst->node[n]];
+                    bool reads = lists(inst->bind_in[n], node->ins, id);
+                    assert_true(!reads || here); /* made by an earlier node of the kernel */
+                    read |= reads;
+                    here |= lists(inst->bind_out[n], node->outs, id);
+                    made += lists(inst->bind_out[n], node->outs, id);
+                }
+                makers += here;
+                readers += read;
+                apart += here != read;
+            }
+        assert_int_equal(made, 1);
+        assert_int_equal(makers, 1);
+        assert_int_equal(readers, 1);
+        assert_int_equal(apart, 0);
+    }
+}
+
+static void test_fused_copies(void **state)
+{
+    (void)state;
+    for_each(check_fused);
+}
+
+/* Only row kernels fuse, and something does fuse: a layer has fewer kernels than nodes. */
+static void check_forms(Arena *arena, const Body *body)
+{
+    (void)arena;
+    int kernels = 0, nodes = 0;
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < list_of(body, b)->n; i++) {
+            const Inst *inst = &list_of(body, b)->at[i];
+            if (inst->kind != INST_KERNEL)
+                continue;
+            kernels++;
+            nodes += inst->nodes;
+            assert_true(inst->nodes == 1 || inst->form == FORM_rows);
+        }
+    if (body->graph->chain_in != NONE && body->graph->chain_out != NONE)
+        assert_true(kernels < nodes);
+}
+
+static void test_what_fuses(void **state)
+{
+    (void)state;
+    for_each(check_forms);
+}
+
+/* ---- temps ---- */
+
+static int storage_of(const Body *body, int id)
+{
+    while (body->copies.at[id].alias != NONE)
+        id = body->copies.at[id].alias;
+    return id;
+}
+
+/* Every byte of the scratch area says whose it is: what is read is still there. */
+static void check_scratch(Arena *arena, const Body *body)
+{
+    for (int b = 0; b < 2; b++) {
+        int64_t bytes = b ? body->backward_temp_bytes : body->forward_temp_bytes;
+        int *owner = ARENA_ARRAY(arena, int, bytes + 1);
+        memset(owner, -1, (size_t)bytes * sizeof *owner);
+        const InstList *list = list_of(body, b);
+        for (int i = 0; i < list->n; i++)
+            for (int k = 0; k < list->at[i].ins + list->at[i].outs; k++) {
+                bool in = k < list->at[i].ins;
+                int id = in ? list->at[i].in[k] : list->at[i].out[k - list->at[i].ins];
+                const Copy *home = &body->copies.at[storage_of(body, id)];
+                if (home->home != HOME_TEMP)
+                    continue;
+                assert_true(home->offset >= 0 && home->offset % 64 == 0 &&
+                            home->offset + home->bytes <= bytes);
+                for (int64_t at = home->offset; at < home->offset + body->copies.at[id].bytes;
+                     at++) {
+                    if (in && owner[at] != id)
+                        fail_msg("class %s: %s is gone where it is read", body->graph->name,
+                                 body->copies.at[id].name);
+                    owner[at] = id;
+                }
+            }
+    }
+}
+
+static void test_temps_stay(void **state)
+{
+    (void)state;
+    for_each(check_scratch);
+}
+
+/* Saved bytes: all that backward reads of forward, side by side, and nothing else. */
+static void check_saved(Arena *arena, const Body *body)
+{
+    (void)arena;
+    int64_t bytes = 0;
+    for (int id = 0; id < body->copies.n; id++) {
+        const Copy *copy = &body->copies.at[id];
+        if (copy->home != HOME_SAVED)
+            continue;
+        bytes += copy->alias == NONE ? (copy->bytes + 63) / 64 * 64 : 0;
+        bool read = false;
+        for (int i = 0; i < body->backward.n; i++)
+            read |= lists(body->backward.at[i].in, body->backward.at[i].ins, id);
+        if (!read)
+            fail_msg("class %s keeps %s and never reads it", body->graph->name, copy->name);
+    }
+    assert_int_equal(bytes, body->saved_bytes);
+}
+
+static void test_saved_values(void **state)
+{
+    (void)state;
+    for_each(check_saved);
+}
+
+/* Recompute keeps less, and runs forward nodes again in backward. */
+static void test_recompute(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("case");
+    PlanCase what = plan_cases[0];
+    const Program *plain = program_of(arena, &what);
+    what.pins = "mbs=1,recompute=full";
+    const Program *again = program_of(arena, &what);
+    int64_t saved[2] = {0, 0};
+    int clones = 0;
+    for (int c = 0; c < plain->net->classes.n; c++) {
+        saved[0] += plain->body[c]->saved_bytes;
+        saved[1] += again->body[c]->saved_bytes;
+        for (int i = 0; i < again->body[c]->backward.n; i++) {
+            const Inst *inst = &again->body[c]->backward.at[i];
+            for (int n = 0; inst->kind == INST_KERNEL && n < inst->nodes; n++)
+                clones += again->body[c]->graph->nodes.at[inst->node[n]].seg == SEG_FORWARD;
+        }
+    }
+    assert_true(saved[1] < saved[0]);
+    assert_true(clones > 0);
+    arena_free(arena);
+}
+
+/* ---- text ---- */
+
+static int count_lines(const char *text, const char *start)
+{
+    int n = 0;
+    for (const char *at = text; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
+        n += strncmp(at, start, strlen(start)) == 0;
+    return n;
+}
+
+/* One line an instruction, in order, with the reason of every move. */
+static void check_text(Arena *arena, const Body *body)
+{
+    Str text = str_new(arena), once_more = str_new(arena);
+    body_put_text(&text, body);
+    body_put_text(&once_more, body);
+    assert_string_equal(text.at, once_more.at);
+    int moves = 0, n = body->forward.n + body->backward.n;
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < list_of(body, b)->n; i++)
+            moves += list_of(body, b)->at[i].kind == INST_MOVE;
+    assert_int_equal(count_lines(text.at, "  F ") + count_lines(text.at, "  I ") +
+                         count_lines(text.at, "  W "),
+                     n);
+    assert_int_equal(count_lines(text.at, "body "), 1);
+    int reasons = 0;
+    for (const char *at = strstr(text.at, "  # "); at; at = strstr(at + 1, "  # "))
+        reasons++;
+    assert_true(reasons >= moves);
+}
+
+static void test_body_text(void **state)
+{
+    (void)state;
+    for_each(check_text);
+}
+
+static void test_program_text(void **state)
+{
+    (void)state;
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        const Program *program = program_of(arena, &plan_cases[i]);
+        Str text = str_new(arena), tables = str_new(arena);
+        program_put_text(&text, program);
+        program_put_tables(&tables, program);
+        assert_int_equal(count_lines(text.at, "stage "), program->stages);
+        assert_int_equal(count_lines(tables.at, "stage "), program->stages);
+        int groups = 0, buckets = 0;
+        for (int s = 0; s < program->stages; s++) {
+            groups += program->stage[s].groups.n;
+            buckets += program->stage[s].buckets.n;
+        }
+        assert_int_equal(count_lines(text.at, "  group "), groups);
+        assert_int_equal(count_lines(text.at, "  bucket "), buckets);
+        for (int n = 0; n < program->net->params.n; n++)
+            assert_non_null(strstr(text.at, program->net->params.at[n].name));
+        arena_free(arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest group[] = {
+        cmocka_unit_test(test_fused_copies), cmocka_unit_test(test_what_fuses),
+        cmocka_unit_test(test_temps_stay),   cmocka_unit_test(test_saved_values),
+        cmocka_unit_test(test_recompute),    cmocka_unit_test(test_body_text),
+        cmocka_unit_test(test_program_text),
+    };
+    return cmocka_run_group_tests(group, NULL, NULL) != 0;
+}

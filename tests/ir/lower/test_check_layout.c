@@ -1,0 +1,342 @@
+/* test_check_layout.c - the static proof sees every layout, table, bucket and body that is broken
+ * on purpose. */
+#include "ir/lower/check.h"
+
+#include <string.h>
+
+#include "ir/lower/layout.h"
+#include "tests/check.h"
+#include "tests/ir/lower/plans.h"
+
+/* ---- layout ---- */
+
+static void check_rings(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    program->slack = 0; /* slack is the slot that only saves waiting */
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        stage_layout(program, stage);
+        CheckReport report;
+        assert_true(stage_holds(program, s, 0, NULL, &report));
+        for (int k = 0; k < RING_COUNT; k++) {
+            if (stage->ring[k].n < 2)
+                continue;
+            stage->ring[k].n--;
+            if (stage_holds(program, s, 0, NULL, &report))
+                fail_msg("case %d, stage %d: the %s ring does without its last slot", at, s,
+                         ring_text[k]);
+            stage->ring[k].n++;
+        }
+    }
+}
+
+static void test_short_rings(void **state)
+{
+    (void)state;
+    program_each(check_rings);
+}
+
+/* Every address of a layout, moved by one grain towards its neighbour, and one ring onto another.
+ */
+static void check_overlaps(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        int64_t *address[64];
+        int n = 0;
+        for (int g = 0; g < stage->groups.n && n < 40; g++) {
+            Group *group = &stage->groups.at[g];
+            address[n++] = &group->weight;
+            address[n++] = &group->gradient;
+            address[n++] = &group->moment1;
+            address[n++] = &group->moment2;
+        }
+        for (int k = 0; k < RING_COUNT; k++)
+            if (stage->ring[k].n)
+                address[n++] = &stage->ring[k].base;
+        for (int k = 0; k < 4 && stage->pass_bytes; k++)
+            address[n++] = &stage->pass[k];
+        address[n++] = &stage->scratch;
+        for (int i = 0; i < n; i++) {
+            CheckReport report;
+            *address[i] -= 64;
+            if (program_holds(program, NULL, &report))
+                fail_msg("case %d, stage %d: region %d may begin one grain earlier", at, s, i);
+            *address[i] += 64;
+        }
+        for (int a = 0; a < RING_COUNT; a++)
+            for (int b = 0; b < RING_COUNT; b++) {
+                if (a == b || !stage->ring[a].n || !stage->ring[b].n)
+                    continue;
+                CheckReport report;
+                int64_t base = stage->ring[a].base;
+                stage->ring[a].base = stage->ring[b].base;
+                if (program_holds(program, NULL, &report))
+                    fail_msg("case %d, stage %d: the %s ring may lie on the %s ring", at, s,
+                             ring_text[a], ring_text[b]);
+                stage->ring[a].base = base;
+            }
+        int64_t bytes = stage->arena_bytes;
+        stage->arena_bytes -= 64;
+        CheckReport report;
+        assert_false(program_holds(program, NULL, &report));
+        stage->arena_bytes = bytes;
+    }
+}
+
+static void test_overlapping_regions(void **state)
+{
+    (void)state;
+    program_each(check_overlaps);
+}
+
+/* Two rings in the same bytes are also seen without the layout, by what the bytes hold. */
+static void check_overlap_by_name(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        CheckReport report;
+        int64_t base = stage->ring[RING_SAVED].base;
+        stage->ring[RING_SAVED].base = stage->scratch;
+        if (stage_holds(program, s, 0, NULL, &report))
+            fail_msg("case %d, stage %d: saved values may lie in the scratch area", at, s);
+        stage->ring[RING_SAVED].base = base;
+    }
+}
+
+static void test_overlaps_seen_by_name(void **state)
+{
+    (void)state;
+    program_each(check_overlap_by_name);
+}
+
+/* ---- tables ---- */
+
+static void swap_entries(StageProgram *stage, int a, int b)
+{
+    Entry entry = stage->table.at[a];
+    stage->table.at[a] = stage->table.at[b];
+    stage->table.at[b] = entry;
+}
+
+/* Two messages of one channel in the other order. */
+static void check_swaps(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        for (int i = 0; i < stage->table.n; i++)
+            for (int j = i + 1; j < stage->table.n; j++) {
+                const Entry *a = &stage->table.at[i], *b = &stage->table.at[j];
+                bool message = a->kind == ENTRY_SEND || a->kind == ENTRY_RECV;
+                if (!message || a->kind != b->kind || a->message != b->message)
+                    continue;
+                CheckReport report;
+                swap_entries(stage, i, j);
+                if (program_holds(program, NULL, &report))
+                    fail_msg("case %d, stage %d: entries %d and %d may change places", at, s, i, j);
+                swap_entries(stage, i, j);
+                break;
+            }
+    }
+}
+
+static void test_swapped_messages(void **state)
+{
+    (void)state;
+    program_each(check_swaps);
+}
+
+/* No entry of a table may be missing. */
+static void check_missing_entries(Arena *arena, Program *program, int at)
+{
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        Entry *whole = stage->table.at;
+        int n = stage->table.n;
+        for (int i = 0; i < n; i++) {
+            Entry *without = ARENA_ARRAY(arena, Entry, n);
+            memcpy(without, whole, (size_t)i * sizeof *whole);
+            memcpy(without + i, whole + i + 1, (size_t)(n - i - 1) * sizeof *whole);
+            stage->table.at = without;
+            stage->table.n = n - 1;
+            CheckReport report;
+            if (program_holds(program, NULL, &report))
+                fail_msg("case %d, stage %d: entry %d (%s) may be missing", at, s, i,
+                         entry_text[whole[i].kind]);
+        }
+        stage->table.at = whole;
+        stage->table.n = n;
+    }
+}
+
+static void test_missing_entries(void **state)
+{
+    (void)state;
+    program_each(check_missing_entries);
+}
+
+/* A stage that waits for the gradient of a micro-batch before it sends its activation: everybody
+ * stops. */
+static void check_deadlock(Arena *arena, Program *program, int at)
+{
+    if (program->stages < 2)
+        return;
+    StageProgram *stage = &program->stage[0];
+    int send = NONE, recv = NONE;
+    for (int i = 0; i < stage->table.n; i++) {
+        const Entry *entry = &stage->table.at[i];
+        if (entry->kind == ENTRY_SEND && entry->micro == 0)
+            send = i;
+        if (entry->kind == ENTRY_RECV && entry->micro == 0)
+            recv = i;
+    }
+    assert_true(send != NONE && recv > send);
+    Entry late = stage->table.at[send];
+    memmove(&stage->table.at[send], &stage->table.at[send + 1],
+            (size_t)(recv - send) * sizeof late);
+    stage->table.at[recv] = late;
+    Diag *diag = diag_new(arena);
+    CheckReport report;
+    assert_false(program_check(arena, program, 2, diag, &report));
+    (void)at;
+}
+
+static void test_deadlock(void **state)
+{
+    (void)state;
+    program_each(check_deadlock);
+}
+
+/* ---- groups, buckets, bodies ---- */
+
+static void expect_broken(const Program *program, int at, const char *what)
+{
+    CheckReport report;
+    if (program_holds(program, NULL, &report))
+        fail_msg("case %d: %s is not seen", at, what);
+}
+
+static void check_buckets(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        for (int b = 0; b < stage->buckets.n; b++) {
+            Bucket whole = stage->buckets.at[b];
+            stage->buckets.at[b].elements -= 16;
+            expect_broken(program, at, "a short bucket");
+            stage->buckets.at[b] = whole;
+            stage->buckets.at[b].share_begin += 16;
+            expect_broken(program, at, "a bucket with another's optimizer state");
+            stage->buckets.at[b] = whole;
+            const Path *path = &stage->groups.at[whole.group].reduce;
+            if (whole.close_link < stage->links - 1 && path->n && path->move[0].kind < MOVE_SLICE) {
+                stage->buckets.at[b].close_link = whole.close_link + 1;
+                expect_broken(program, at, "a bucket reduced before its gradients are complete");
+            }
+            stage->buckets.at[b] = whole;
+        }
+        for (int g = 0; g < stage->groups.n; g++) {
+            Group *group = &stage->groups.at[g];
+            Group whole = *group;
+            group->members.at[0].decay = !group->members.at[0].decay;
+            expect_broken(program, at, "a wrong weight decay");
+            group->members.at[0].decay = !group->members.at[0].decay;
+            if (group->reduce.n) {
+                group->reduce.n--;
+                expect_broken(program, at, "a path without its last move");
+                group->reduce.n++;
+            }
+            if (group->gather.n) {
+                group->gather.n--;
+                expect_broken(program, at, "weights that do not come home");
+                group->gather.n++;
+            }
+            if (group->partial) {
+                group->partial = 0;
+                expect_broken(program, at, "partial gradients called whole");
+            }
+            *group = whole;
+        }
+    }
+}
+
+static void test_broken_buckets(void **state)
+{
+    (void)state;
+    program_each(check_buckets);
+}
+
+static void check_moves_of(Program *program, int at, Body *body, InstList *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        Inst *inst = &list->at[i];
+        if (inst->kind != INST_MOVE) {
+            int was = inst->kind == INST_KERNEL ? inst->bind_in[0][0] : NONE;
+            for (int id = 0; was != NONE && id < body->copies.n; id++)
+                if (body->copies.at[id].value != body->copies.at[was].value &&
+                    op_info[body->graph->nodes.at[inst->node[0]].op].pattern[0] != '-') {
+                    inst->bind_in[0][0] = id;
+                    expect_broken(program, at, "a kernel on another value");
+                    break;
+                }
+            if (was != NONE)
+                inst->bind_in[0][0] = was;
+            continue;
+        }
+        Move whole = inst->move;
+        inst->move.kind = whole.kind == MOVE_ALL_REDUCE ? MOVE_ALL_GATHER : MOVE_ALL_REDUCE;
+        expect_broken(program, at, "another collective");
+        inst->move = whole;
+        if (whole.atoms.n) {
+            inst->move.atoms.at[0] = (int8_t)(whole.atoms.at[0] ? 0 : 1);
+            expect_broken(program, at, "a collective over other atoms");
+        }
+        inst->move = whole;
+    }
+}
+
+static void check_bodies(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    for (int c = 0; c < program->net->classes.n; c++) {
+        Body *body = program->body[c];
+        check_moves_of(program, at, body, &body->forward);
+        check_moves_of(program, at, body, &body->backward);
+        for (int i = 0; i < body->copies.n; i++) {
+            Copy *copy = &body->copies.at[i];
+            Copy whole = *copy;
+            if (body->graph->values.at[copy->value].axes) {
+                copy->local[0]++;
+                expect_broken(program, at, "a block of another shape");
+                *copy = whole;
+            }
+            if (copy->home != HOME_SAVED || copy->alias != NONE || copy->offset == 0)
+                continue;
+            copy->offset -= 64;
+            expect_broken(program, at, "saved values in the same bytes");
+            *copy = whole;
+        }
+    }
+}
+
+static void test_broken_bodies(void **state)
+{
+    (void)state;
+    program_each(check_bodies);
+}
+
+int main(void)
+{
+    const struct CMUnitTest group[] = {
+        cmocka_unit_test(test_short_rings),           cmocka_unit_test(test_overlapping_regions),
+        cmocka_unit_test(test_overlaps_seen_by_name), cmocka_unit_test(test_swapped_messages),
+        cmocka_unit_test(test_missing_entries),       cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_broken_buckets),        cmocka_unit_test(test_broken_bodies),
+    };
+    return cmocka_run_group_tests(group, NULL, NULL) != 0;
+}

@@ -1,0 +1,197 @@
+/* test_layout.c - addresses of a stage: no gaps, rings as short as the schedule allows, and a peak
+ * that is really reached. */
+#include "ir/lower/layout.h"
+
+#include <string.h>
+
+#include "ir/lower/execute.h"
+#include "tests/check.h"
+#include "tests/ir/lower/plans.h"
+#include "tests/ir/nets.h"
+
+static int64_t up(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The peak is the sum of its parts, each from its own formula: there is no gap. */
+static void check_peak(Arena *arena, const Program *program, int at)
+{
+    (void)arena;
+    const Recipe *recipe = program->recipe;
+    for (int s = 0; s < program->stages; s++) {
+        const StageProgram *stage = &program->stage[s];
+        int64_t state = 0, weights = 0, gradients = 0, rings = 0;
+        for (int g = 0; g < stage->groups.n; g++) {
+            const Group *group = &stage->groups.at[g];
+            weights += up(group->elements * dtype_bytes(recipe->weight));
+            gradients += up(group->elements * dtype_bytes(recipe->gradient));
+            state += (recipe->has_master ? 3 : 2) *
+                     up(group->share_elements * dtype_bytes(recipe->master));
+        }
+        for (int k = 0; k < RING_COUNT; k++)
+            rings += stage->ring[k].stride * stage->ring[k].n;
+        rings += 4 * stage->pass_bytes + stage->scratch_bytes;
+        assert_int_equal(stage->group_bytes[0], weights);
+        assert_int_equal(stage->group_bytes[1], gradients);
+        assert_int_equal(stage->group_bytes[2], state);
+        assert_int_equal(stage->group_bytes[3], rings);
+        if (stage->arena_bytes != 64 * SCALAR_COUNT + weights + gradients + state + rings)
+            fail_msg("case %d, stage %d: the layout has gaps", at, s);
+        int64_t saved = 0;
+        for (int i = 0; i < stage->links; i++) {
+            const Body *body = stage->link[i].body;
+            assert_int_equal(stage->link[i].saved_offset, saved);
+            saved += body->saved_bytes +
+                     (i > 0 && body->saves_in ? up(body->copies.at[body->in].bytes) : 0);
+        }
+        assert_int_equal(stage->ring[RING_SAVED].stride, saved);
+    }
+}
+
+static void test_peak_is_the_sum(void **state)
+{
+    (void)state;
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        check_peak(arena, program_of(arena, &plan_cases[i]), i);
+        arena_free(arena);
+    }
+}
+
+/* 1F1B keeps p - s micro-batches, GPipe all; so long as rows are even, rings hold just that. */
+static void test_ring_sizes(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 5; p++)
+        for (int m = 1; m <= 7; m++)
+            for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
+                Arena *arena = arena_new("case");
+                PlanCase what = {
+                    model_with_layers(arena, plan_cases[0].model, 5), NULL, p, m, 4, NULL, NULL};
+                what.pins = arena_printf(arena, "pp=%d,mbs=1,schedule=%s", p, schedule_text[kind]);
+                const Program *program = program_of(arena, &what);
+                for (int s = 0; s < p; s++) {
+                    const StageProgram *stage = &program->stage[s];
+                    int live = kind == SCHEDULE_GPIPE ? m : smaller(p - s, m);
+                    assert_int_equal(stage->ring[RING_SAVED].n, live);
+                    if (stage->ring[RING_DATA].stride)
+                        assert_int_equal(stage->ring[RING_DATA].n, live);
+                    assert_int_equal(stage->ring[RING_IN].n > 0, s > 0);
+                    assert_int_equal(stage->ring[RING_OUT].n > 0, s < p - 1);
+                    assert_true(stage->ring[RING_OUT].n <= 2 && stage->ring[RING_GRAD_OUT].n <= 2);
+                    if (s > 0 && stage->link[0].body->saves_in)
+                        assert_true(stage->ring[RING_IN].n >= live);
+                }
+                arena_free(arena);
+            }
+}
+
+/* The first and last uses of a slot never cross those of the next micro-batch in it. */
+static void test_lives_in_slots(void **state)
+{
+    (void)state;
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        const Program *program = program_of(arena, &plan_cases[i]);
+        int m = program->plan->micro_batches;
+        for (int s = 0; s < program->stages; s++)
+            for (int k = 0; k < RING_COUNT; k++) {
+                const Ring *ring = &program->stage[s].ring[k];
+                for (int a = 0; a < m && ring->n; a++)
+                    for (int b = a + ring->n; b < m; b += ring->n) {
+                        int first[2], last[2];
+                        assert_true(ring_life(program, &program->stage[s], (RingKind)k, a,
+                                              &first[0], &last[0]));
+                        assert_true(ring_life(program, &program->stage[s], (RingKind)k, b,
+                                              &first[1], &last[1]));
+                        assert_true(last[0] < first[1] || last[1] < first[0]);
+                    }
+            }
+        arena_free(arena);
+    }
+}
+
+/* Run in fp64 on all ranks: the highest byte that any Step touches is the layout's peak, on every
+ * stage. */
+static void test_peak_is_reached(void **state)
+{
+    (void)state;
+    for (int i = 0; plan_cases[i].model; i++) {
+        Arena *arena = arena_new("case");
+        PlanCase what = plan_cases[i];
+        what.recipe = "fp64";
+        const Program *program = program_of(arena, &what);
+        int m = program->plan->micro_batches;
+        Machine *machine = machine_new(arena, program);
+        machine_set_params(machine,
+                           (const double *const *)net_random_params(arena, program->net, 3));
+        const char *fault = NULL;
+        if (!machine_run(machine, net_random_batches(arena, program->net, m, 5), 1, 0.1, 0, NULL,
+                         &fault))
+            fail_msg("case %d: %s", i, fault);
+        for (int s = 0; s < program->stages; s++) {
+            int64_t touched = machine_touched(machine, s);
+            if (up(touched) != program->stage[s].arena_bytes)
+                fail_msg("case %d, stage %d: %lld bytes touched, %lld laid out", i, s,
+                         (long long)touched, (long long)program->stage[s].arena_bytes);
+        }
+        arena_free(arena);
+    }
+}
+
+/* Tied uses of one stage share storage; on two stages each has its own and names the other. */
+static void test_tied_storage(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("case");
+    for (int i = 0; plan_cases[i].model; i++) {
+        const Program *program = program_of(arena, &plan_cases[i]);
+        for (int n = 0; n < program->net->params.n; n++) {
+            const NetParam *param = &program->net->params.at[n];
+            if (param->uses != 2)
+                continue;
+            int64_t weight[2];
+            int home[2];
+            for (int use = 0; use < 2; use++)
+                for (int s = 0; s < program->stages; s++) {
+                    const StageProgram *stage = &program->stage[s];
+                    int at = param->link[use] - stage->link[0].link;
+                    if (at >= 0 && at < stage->links) {
+                        weight[use] = stage->link[at].weight[param->use_param[use]];
+                        home[use] = s;
+                    }
+                }
+            if (home[0] == home[1])
+                assert_int_equal(weight[0], weight[1]);
+            for (int use = 0; use < 2; use++) {
+                int found = 0;
+                const StageProgram *stage = &program->stage[home[use]];
+                for (int g = 0; g < stage->groups.n; g++)
+                    for (int k = 0; k < stage->groups.at[g].members.n; k++)
+                        if (stage->groups.at[g].members.at[k].net_param == n) {
+                            found++;
+                            assert_int_equal(stage->groups.at[g].tied_stage,
+                                             home[0] == home[1] ? NONE : home[1 - use]);
+                        }
+                assert_int_equal(found, 1);
+            }
+        }
+    }
+    arena_free(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest group[] = {
+        cmocka_unit_test(test_peak_is_the_sum), cmocka_unit_test(test_ring_sizes),
+        cmocka_unit_test(test_lives_in_slots),  cmocka_unit_test(test_peak_is_reached),
+        cmocka_unit_test(test_tied_storage),
+    };
+    return cmocka_run_group_tests(group, NULL, NULL) != 0;
+}

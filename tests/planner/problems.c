@@ -1,0 +1,124 @@
+/* problems.c - problems for the planner's tests. */
+#include "tests/planner/problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/import_hf.h"
+#include "tests/check.h"
+
+static const char *root(void)
+{
+    const char *path = getenv("LPLAN_SOURCE_ROOT");
+    return path ? path : ".";
+}
+
+static void must(const Problem *problem, bool good)
+{
+    if (!good)
+        fail_msg("%s",
+                 diag_count(problem->diag) ? diag_item(problem->diag, 0)->text : "no problem");
+}
+
+Problem *problem_example(Arena *arena, const char *model, const char *cluster, int devices,
+                         int64_t batch, int64_t sequence, const char *recipe)
+{
+    Problem *problem = ARENA_NEW(arena, Problem);
+    *problem =
+        (Problem){.arena = arena, .diag = diag_new(arena), .job = job_default(), .ranks = devices};
+    problem->job.global_batch = batch;
+    problem->job.sequence = sequence;
+    problem->job.recipe = recipe;
+    const char *path = arena_printf(arena, "%s/examples/models/%s.json", root(), model);
+    problem->model = import_model(arena, problem->diag, path, NULL);
+    problem->cluster = cluster_load(arena, problem->diag, cluster);
+    must(problem, problem->model && problem->cluster);
+    must(problem, cluster_resize(problem->diag, problem->cluster, devices));
+    must(problem, problem_read(problem));
+    return problem;
+}
+
+void problem_free(Problem *problem)
+{
+    json_doc_free(problem->model);
+}
+
+Pins pins_given(const Problem *problem, const char *text)
+{
+    Pins pins = pins_none();
+    must(problem, pins_parse(problem->diag, text, &pins));
+    return pins_complete(problem, pins);
+}
+
+int64_t dice(Dice *dice, int64_t low, int64_t high)
+{
+    return low + (int64_t)(rng_u64(dice->seed, 0, dice->next++) % (uint64_t)(high - low + 1));
+}
+
+static const char *small_config(Arena *arena, Dice *rng)
+{
+    int heads = 2 << dice(rng, 0, 1), width = 16 * heads;
+    return arena_printf(
+        arena,
+        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
+        " \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d,"
+        " \"num_key_value_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,"
+        " \"max_position_embeddings\": 64, \"hidden_act\": \"silu\","
+        " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,"
+        " \"tie_word_embeddings\": %s}",
+        width, (int)dice(rng, 2, 6), heads, heads / 2, 2 * width, (int)dice(rng, 2, 40) * 16,
+        dice(rng, 0, 1) ? "true" : "false");
+}
+
+/* Figures that make every term matter: compute, launches, links and memory are all of one order. */
+static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
+{
+    Cluster *cluster = ARENA_NEW(arena, Cluster);
+    *cluster = (Cluster){.name = "random", .devices = inner * outer, .levels = outer > 1 ? 2 : 1};
+    cluster->device = (Device){.name = "toy",
+                               .memory_bytes = dice(rng, 400, 4000) << 10,
+                               .margin_bytes = 1 << 10,
+                               .flops_f32 = dice(rng, 20, 200) * 1000000000,
+                               .flops_bf16 = dice(rng, 20, 200) * 1000000000,
+                               .memory_bytes_per_s = dice(rng, 5, 50) * 1000000000,
+                               .launch_ns = dice(rng, 0, 5000),
+                               .gemm_permille = 700,
+                               .small_gemm_flops = dice(rng, 0, 1000000),
+                               .memory_permille = 900,
+                               .target = "host"};
+    cluster->level[0] = (LinkLevel){"inner",
+                                    inner,
+                                    dice(rng, 1, 20) * 1000000000,
+                                    dice(rng, 100, 5000),
+                                    dice(rng, 0, 20000),
+                                    TAG_ESTIMATED};
+    cluster->level[1] = (LinkLevel){"outer",
+                                    outer,
+                                    dice(rng, 1, 8) * 250000000,
+                                    dice(rng, 1000, 50000),
+                                    dice(rng, 0, 20000),
+                                    TAG_ESTIMATED};
+    return cluster;
+}
+
+Problem *problem_random(Arena *arena, Dice *rng)
+{
+    Problem *problem = ARENA_NEW(arena, Problem);
+    int inner = 1 << dice(rng, 1, 2), outer = 1 << dice(rng, 0, 1);
+    *problem = (Problem){
+        .arena = arena, .diag = diag_new(arena), .job = job_default(), .ranks = inner * outer};
+    problem->job.global_batch = 4 << dice(rng, 0, 2);
+    problem->job.sequence = 16 << dice(rng, 0, 2);
+    problem->job.recipe = dice(rng, 0, 1) ? "fp32" : "bf16";
+    problem->cluster = small_cluster(arena, rng, inner, outer);
+    const char *text = small_config(arena, rng);
+    JsonDoc *config = json_parse(arena, problem->diag, "<random>", text, strlen(text));
+    Import import;
+    must(problem, config && import_hf(arena, json_root(config), "random", &import));
+    const char *model = json_text(arena, import.model);
+    json_decref(import.model);
+    json_doc_free(config);
+    problem->model = json_parse(arena, problem->diag, "<model>", model, strlen(model));
+    must(problem, problem->model && problem_read(problem));
+    return problem;
+}

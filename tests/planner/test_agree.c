@@ -1,0 +1,206 @@
+/* test_agree.c - cards against Programs: segment time and Step time within 1 %, card bytes and
+ * layout bytes within 2 % and never below, and two accounts of a step that say the same. */
+#include <stdlib.h>
+
+#include "planner/assess.h"
+#include "tests/check.h"
+#include "tests/planner/problems.h"
+
+typedef struct Case {
+    const char *model, *cluster;
+    int devices;
+    int64_t batch, sequence;
+    const char *recipe, *pins;
+} Case;
+
+static const Case cases[] = {
+    {"llama-10m", "host", 1, 8, 128, "fp32", "tp=1"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "tp=2"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "tp=2,sp=1"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=0,mbs=2"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2"},
+    {"llama-10m", "host", 2, 8, 128, "bf16", "pp=2,schedule=gpipe"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,recompute=full,layers=3+5"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "tp=2,dp=2,sp=1,recompute=full"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "tp=2,pp=2,sp=1"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,schedule=gpipe"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "pp=4"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=4,mbs=2"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "tp=4"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=8"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=2,pp=4"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "tp=2,dp=2,pp=2"},
+    {"gpt2", "dgx-a100", 4, 16, 1024, "bf16", "tp=2,sp=1,pp=2,recompute=full"},
+    {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16", "tp=4,sp=1,dp=4"},
+    {"qwen3-8b", "dgx-h200", 16, 32, 4096, "bf16", "tp=2,pp=4,dp=2,sp=1"},
+    {"llama-3-8b", "dgx-h100", 64, 64, 8192, "bf16", "tp=8,sp=1,dp=4,pp=2"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16", "tp=4,dp=2,pp=4,recompute=full,sp=1"},
+    {"pythia-160m", "dgx-a100", 8, 32, 2048, "bf16", "dp=2,pp=4,schedule=gpipe"},
+    {"mistral-7b", "dgx-a100", 32, 64, 4096, "bf16", "tp=8,sp=1,dp=2,pp=2"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct Made {
+    Arena *arena;
+    Problem *problem;
+    Search *search;
+    Family *family;
+    Plan *plan;
+    Net *net;
+    Program *program;
+} Made;
+
+static Made make(const Case *at)
+{
+    Made made = {.arena = arena_new("agree")};
+    made.problem = problem_example(made.arena, at->model, at->cluster, at->devices, at->batch,
+                                   at->sequence, at->recipe);
+    Pins pins = pins_given(made.problem, at->pins);
+    made.search = search_new(made.problem);
+    made.family = search_family(made.search, &pins);
+    if (made.family)
+        made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
+    if (!made.plan)
+        fail_msg("%s %s: no plan", at->model, at->pins);
+    made.program = program_of_plan(made.arena, made.plan, made.net);
+    return made;
+}
+
+static void done(Made *made)
+{
+    search_free(made->search);
+    problem_free(made->problem);
+    arena_free(made->arena);
+}
+
+static double off(int64_t a, int64_t b)
+{
+    return b ? (double)llabs(a - b) / (double)b : a != 0;
+}
+
+static void test_segment_time_is_step_time(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i < CASES; i++) {
+        Made made = make(&cases[i]);
+        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+        int64_t segment = family_segment(made.family, made.plan->first_link, end);
+        int64_t step = simulate_program(made.arena, made.program, NULL)->step_ns;
+        if (off(segment, step) > 0.01)
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns", cases[i].model, cases[i].pins,
+                     (long long)segment, (long long)step);
+        worst = off(segment, step) > worst ? off(segment, step) : worst;
+        done(&made);
+    }
+    print_message("# %d plans, at most %.2f %% apart\n", CASES, 100 * worst);
+}
+
+static void test_card_bytes_cover_the_layout(void **state)
+{
+    (void)state;
+    int exact = 0, stages = 0;
+    for (int i = 0; i < CASES; i++) {
+        Made made = make(&cases[i]);
+        for (int s = 0; s < made.plan->stages; s++) {
+            const int *first = made.plan->first_link;
+            const StageCost *cost = family_stage(made.family, first[s], first[s + 1]);
+            const StageProgram *stage = &made.program->stage[s];
+            int64_t card = stage_bytes(made.family, cost, s);
+            if (card < stage->arena_bytes || off(card, stage->arena_bytes) > 0.02)
+                fail_msg("%s %s, stage %d: cards %lld bytes, layout %lld", cases[i].model,
+                         cases[i].pins, s, (long long)card, (long long)stage->arena_bytes);
+            assert_int_equal(cost->weight_bytes, stage->group_bytes[0]);
+            assert_int_equal(cost->gradient_bytes, stage->group_bytes[1]);
+            assert_int_equal(cost->state_bytes, stage->group_bytes[2]);
+            assert_int_equal(cost->buckets, stage->buckets.n);
+            for (int ring = 0; ring < RING_COUNT; ring++) {
+                if (stage->ring[ring].stride)
+                    assert_true(made.family->order->slots[ring][s] >= stage->ring[ring].n);
+                assert_int_equal(cost->stride[ring], stage->ring[ring].stride);
+            }
+            exact += card == stage->arena_bytes;
+            stages++;
+        }
+        done(&made);
+    }
+    print_message("# %d of %d stages to the byte\n", exact, stages);
+}
+
+static int64_t spent_sum(const StageTimes *at)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < SPENT_COUNT; k++) {
+        assert_true(at->spent_ns[k] >= 0);
+        sum += at->spent_ns[k];
+    }
+    return sum;
+}
+
+/* Every nanosecond of every stage has one cause, and both accounts see the same work and the same
+ * bytes. */
+static void test_accounts_are_whole_and_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        Made made = make(&cases[i]);
+        StepTimes *steps = simulate_program(made.arena, made.program, NULL);
+        StepTimes *cards = account_plan(made.arena, made.family, made.plan->first_link);
+        for (int s = 0; s < made.plan->stages; s++) {
+            const StageTimes *a = &steps->stage[s], *b = &cards->stage[s];
+            assert_int_equal(spent_sum(a), steps->step_ns);
+            assert_int_equal(spent_sum(b), cards->step_ns);
+            assert_int_equal(a->flops, b->flops);
+            assert_true(off(a->spent_ns[SPENT_COMPUTE], b->spent_ns[SPENT_COMPUTE]) < 0.005);
+            assert_int_equal(a->busy_ns[STREAM_BLOCK], b->busy_ns[STREAM_BLOCK]);
+            assert_int_equal(a->busy_ns[STREAM_SEND_ACT], b->busy_ns[STREAM_SEND_ACT]);
+        }
+        done(&made);
+    }
+}
+
+/* The plan's own classes, lifted to its mesh, are the classes the search added up. */
+static void test_a_plan_file_prices_as_it_was_found(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i += 3) {
+        Made made = make(&cases[i]);
+        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+        Family *own = family_of_plan(made.arena, made.problem, made.plan, made.net);
+        assert_int_equal(family_segment(own, made.plan->first_link, end),
+                         family_segment(made.family, made.plan->first_link, end));
+        done(&made);
+    }
+}
+
+/* A long step from two short ones. */
+static void test_extrapolation(void **state)
+{
+    (void)state;
+    static const Case at = {
+        "llama-3.1-70b", "dgx-h100", 64, 128, 4096, "bf16", "tp=8,sp=1,dp=2,pp=4,recompute=full"};
+    Made made = make(&at);
+    StepTimes *whole = simulate_program(made.arena, made.program, NULL);
+    StepTimes *drawn = simulate_plan(made.arena, made.plan, made.net, made.program);
+    assert_true(drawn->simulated_micros < made.plan->micro_batches);
+    assert_true(off(drawn->step_ns, whole->step_ns) < 0.001);
+    assert_true(off(drawn->steps, whole->steps) < 0.001);
+    for (int s = 0; s < made.plan->stages; s++) {
+        assert_int_equal(spent_sum(&drawn->stage[s]), drawn->step_ns);
+        assert_true(off(drawn->stage[s].flops, whole->stage[s].flops) < 0.001);
+    }
+    done(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_segment_time_is_step_time),
+        cmocka_unit_test(test_card_bytes_cover_the_layout),
+        cmocka_unit_test(test_accounts_are_whole_and_agree),
+        cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
+        cmocka_unit_test(test_extrapolation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,148 @@
+/* test_price.c - what a price must do: grow with work, see the slow link and share it, and take the
+ * faster algorithm. */
+#include "planner/price.h"
+#include "planner/resize.h"
+#include "tests/check.h"
+#include "tests/planner/problems.h"
+
+static const int64_t gib = INT64_C(1) << 30;
+
+static Mesh mesh_of(const Cluster *cluster, Diag *diag, int tp, int dp)
+{
+    Mesh mesh;
+    assert_true(mesh_build(diag, cluster, tp, dp, 0, &mesh));
+    return mesh;
+}
+
+static AtomList all_atoms(const Mesh *mesh)
+{
+    AtomList list = {0};
+    for (int a = mesh->n - 1; a >= 0; a--)
+        list.at[list.n++] = (int8_t)a;
+    return list;
+}
+
+static void test_compute_grows(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("price");
+    Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 8, 8, 128, "bf16");
+    const Device *device = &problem->cluster->device;
+    const Recipe *half = recipe_by_name("bf16"), *full = recipe_by_name("fp32");
+    assert_int_equal(price_flops(device, half, 0), 0);
+    int64_t before = 0;
+    for (int64_t flops = 1000; flops < INT64_C(1000000000000000); flops *= 10) {
+        int64_t ns = price_flops(device, half, flops);
+        assert_true(ns > before || flops <= 1000000000);
+        assert_true(price_flops(device, full, flops) > ns);
+        before = ns;
+    }
+    /* 692 TFLOP/s at best: a quadrillion takes 1.445 ms a trillion */
+    assert_true(before > 140000000 && before < 150000000);
+    assert_int_equal(price_stream(device, 0), 0);
+    assert_true(price_stream(device, 3015000000) >= 999000 &&
+                price_stream(device, 3015000000) <= 1001000);
+    problem_free(problem);
+    arena_free(arena);
+}
+
+static void test_a_group_uses_the_links_of_all_its_ranks(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("price");
+    Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 64, 64, 128, "bf16");
+    const Cluster *cluster = problem->cluster;
+    Mesh inside = mesh_of(cluster, problem->diag, 1, 8),
+         spread = mesh_of(cluster, problem->diag, 8, 8);
+    Mesh whole = mesh_of(cluster, problem->diag, 1, 64);
+    AtomList near = all_atoms(&inside), wide = all_atoms(&whole), far = {0};
+    for (int a = spread.n - 1; a >= 0; a--)
+        if (spread.atom[a].role == ROLE_DP)
+            far.at[far.n++] = (int8_t)a;
+    int64_t in = price_collective(cluster, &inside, MOVE_ALL_GATHER, &near, gib);
+    int64_t one = price_collective(cluster, &spread, MOVE_ALL_GATHER, &far, gib);
+    int64_t eight = price_collective(cluster, &whole, MOVE_ALL_GATHER, &wide, gib);
+    assert_true(one > 6 * in);    /* 46 GB/s against 320 */
+    assert_true(eight < one / 5); /* eight network ports a node instead of one */
+    assert_true(eight >= in);
+    /* an exchange sends every pair its own bytes over the sender's one port */
+    assert_true(price_collective(cluster, &whole, MOVE_ALL_TO_ALL, &wide, gib) > 4 * eight);
+    problem_free(problem);
+    arena_free(arena);
+}
+
+static void test_small_messages_take_trees(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("price");
+    Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 2048, 2048, 128, "bf16");
+    const Cluster *cluster = problem->cluster;
+    Mesh mesh = mesh_of(cluster, problem->diag, 8, 256);
+    AtomList dp = {0};
+    for (int a = mesh.n - 1; a >= 0; a--)
+        if (mesh.atom[a].role == ROLE_DP)
+            dp.at[dp.n++] = (int8_t)a;
+    int64_t small = price_collective(cluster, &mesh, MOVE_ALL_REDUCE, &dp, 1000);
+    assert_true(small <
+                255 * 2 * cluster->level[1].latency_ns); /* a ring would pass 255 hops twice */
+    assert_true(small >= 16 * cluster->level[1].latency_ns);
+    assert_true(price_world(cluster, 2048, 16) < 1000000);
+    assert_int_equal(price_world(cluster, 1, 16), 0);
+    /* gathering is never dearer than adding to zeros */
+    for (int64_t bytes = 1; bytes < 64 * gib; bytes *= 4)
+        assert_true(price_collective(cluster, &mesh, MOVE_ALL_GATHER, &dp, bytes) <=
+                    price_collective(cluster, &mesh, MOVE_ALL_REDUCE, &dp, 2 * bytes));
+    problem_free(problem);
+    arena_free(arena);
+}
+
+static void test_boundaries_between_stages(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("price");
+    Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 32, 32, 128, "bf16");
+    const Cluster *cluster = problem->cluster;
+    /* two stages of four ranks share a node, the next two the next */
+    assert_int_equal(stage_level(cluster, 4, 0, 1), 0);
+    assert_int_equal(stage_level(cluster, 4, 1, 2), 1);
+    assert_int_equal(stage_level(cluster, 4, 2, 3), 0);
+    assert_int_equal(stage_level(cluster, 8, 0, 1), 1);
+    assert_int_equal(stage_level(cluster, 1, 6, 7), 0);
+    assert_int_equal(stage_level(cluster, 1, 7, 8), 1);
+    assert_true(price_p2p(cluster, 0, gib) < price_p2p(cluster, 1, gib));
+    problem_free(problem);
+    arena_free(arena);
+}
+
+/* A net for another batch and padding is what reading the model for them gives. */
+static void test_resize_is_reading_again(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"llama-10m", "gpt2", "qwen2.5-7b", "pythia-160m"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        Arena *arena = arena_new("resize");
+        Problem *problem = problem_example(arena, models[i], "dgx-h100", 8, 8, 64, "bf16");
+        for (int64_t batch = 1; batch <= 12; batch += 11)
+            for (int64_t pad = 1; pad <= 96; pad += 95) {
+                Str a = str_new(arena), b = str_new(arena);
+                net_put_text(&a, net_resize(arena, problem->net, batch, pad));
+                net_put_text(&b, model_read(arena, problem->diag, json_root(problem->model), batch,
+                                            64, pad));
+                assert_string_equal(a.at, b.at);
+            }
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compute_grows),
+        cmocka_unit_test(test_a_group_uses_the_links_of_all_its_ranks),
+        cmocka_unit_test(test_small_messages_take_trees),
+        cmocka_unit_test(test_boundaries_between_stages),
+        cmocka_unit_test(test_resize_is_reading_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,305 @@
+/* test_search.c - the search equals brute force over its declared space, and no bound is above what
+ * it bounds. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/search_in.h"
+#include "tests/check.h"
+#include "tests/planner/problems.h"
+
+enum { PROBLEMS = 100 };
+
+/* ---- brute force
+ * ---------------------------------------------------------------------------------- */
+
+typedef struct Brute {
+    int64_t best, plans, fitting;
+    Family *family;
+    int64_t *end;
+    int first_link[MAX_STAGES + 1];
+} Brute;
+
+static bool plan_fits(Brute *brute)
+{
+    for (int s = 0; s < brute->family->order->stages; s++) {
+        const StageCost *cost =
+            family_stage(brute->family, brute->first_link[s], brute->first_link[s + 1]);
+        if (stage_bytes(brute->family, cost, s) > family_budget(brute->family))
+            return false;
+    }
+    return true;
+}
+
+static void every_cut(Brute *brute, int stage)
+{
+    int stages = brute->family->order->stages, links = brute->family->deck->net->chain.n;
+    if (stage == stages) {
+        brute->plans++;
+        if (!plan_fits(brute))
+            return;
+        brute->fitting++;
+        int64_t ns = family_segment(brute->family, brute->first_link, brute->end);
+        brute->best = ns < brute->best ? ns : brute->best;
+        return;
+    }
+    int begin = brute->first_link[stage];
+    int low = stage == stages - 1 ? links : begin + 1, high = links - (stages - 1 - stage);
+    for (int end = low; end <= high; end++) {
+        brute->first_link[stage + 1] = end;
+        every_cut(brute, stage + 1);
+    }
+}
+
+static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, int64_t *ret_plans,
+                           int64_t *ret_fitting)
+{
+    Pins none = pins_none(), *space;
+    int families = search_space(problem, &none, arena, &space);
+    Brute brute = {.best = INT64_MAX};
+    for (int f = 0; f < families; f++) {
+        brute.family = search_family(search, &space[f]);
+        if (!brute.family)
+            continue;
+        brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
+        every_cut(&brute, 0);
+    }
+    *ret_plans += brute.plans;
+    *ret_fitting += brute.fitting;
+    return brute.best;
+}
+
+static void test_equals_brute_force(void **state)
+{
+    (void)state;
+    Dice rng = {2024, 0};
+    int64_t plans = 0, fitting = 0, nothing = 0, simulated = 0;
+    for (int i = 0; i < PROBLEMS; i++) {
+        Arena *arena = arena_new("brute");
+        Problem *problem = problem_random(arena, &rng);
+        Search *search = search_new(problem);
+        Pins none = pins_none();
+        SearchLimits limits = {0};
+        SearchResult result;
+        search_run(search, &none, &limits, &result);
+        int64_t best = brute_force(arena, problem, search, &plans, &fitting);
+        assert_true(result.complete);
+        assert_int_equal(result.found, best < INT64_MAX);
+        if (result.found)
+            assert_int_equal(result.best.step_ns, best);
+        else
+            assert_true(result.tightest.known);
+        nothing += !result.found;
+        simulated += result.stats.simulated;
+        search_free(search);
+        problem_free(problem);
+        arena_free(arena);
+    }
+    /* the problems must be worth something: memory matters, and most have an answer */
+    assert_true(plans > 50000);
+    assert_true(fitting > plans / 10 && fitting < plans);
+    assert_true(nothing > 0 && nothing < PROBLEMS / 2);
+    assert_true(simulated < plans / 20);
+    print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n",
+                  (long long)plans, (long long)fitting, (long long)nothing, PROBLEMS,
+                  (long long)simulated);
+}
+
+/* ---- bounds
+ * --------------------------------------------------------------------------------------- */
+
+/* Random ends, every stage with a link. */
+static void random_cuts(Dice *rng, int links, int stages, int *ret)
+{
+    ret[0] = 0;
+    for (int s = 0; s < stages; s++) {
+        int most = links - (stages - 1 - s) - ret[s];
+        ret[s + 1] = s == stages - 1 ? links : ret[s] + 1 + (int)dice(rng, 0, most - 1);
+    }
+}
+
+static void check_bounds(Arena *arena, Dice *rng, const Problem *problem, Search *search,
+                         const Work *work, const Pins *pins)
+{
+    Family *family = search_family(search, pins);
+    if (!family)
+        return;
+    int first_link[MAX_STAGES + 1];
+    int64_t *end = ARENA_ARRAY(arena, int64_t, family->order->n);
+    random_cuts(rng, problem->net->chain.n, pins->pp, first_link);
+    int64_t ns = family_segment(family, first_link, end);
+    assert_true(pipeline_bound(work_ns(work, problem, pins), pins->pp, family->order->micros) <=
+                ns);
+    CutTable *fixed = cuts_table(arena, family, first_link, INT64_MAX);
+    if (cuts_bound(fixed) < INT64_MAX)
+        assert_true(cuts_bound(fixed) <= ns);
+    int64_t least = INT64_MAX;
+    bool fits = true;
+    for (int s = 0; s < pins->pp; s++) {
+        const StageCost *cost = family_stage(family, first_link[s], first_link[s + 1]);
+        int64_t bytes = stage_bytes(family, cost, s);
+        least = bytes < least ? bytes : least;
+        fits &= bytes <= family_budget(family);
+    }
+    if (fits) {
+        assert_true(memory_bound(work, problem, pins) <= family_budget(family));
+        assert_true(cuts_bound(cuts_table(arena, family, NULL, INT64_MAX)) <= ns);
+    }
+}
+
+static void test_no_bound_is_above(void **state)
+{
+    (void)state;
+    Dice rng = {7, 0};
+    for (int i = 0; i < 30; i++) {
+        Arena *arena = arena_new("bounds");
+        Problem *problem = problem_random(arena, &rng);
+        Search *search = search_new(problem);
+        Work work = work_of(arena, problem);
+        Pins none = pins_none(), *space;
+        int families = search_space(problem, &none, arena, &space);
+        for (int k = 0; k < 60; k++)
+            check_bounds(arena, &rng, problem, search, &work, &space[dice(&rng, 0, families - 1)]);
+        search_free(search);
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
+/* ---- what must hold of any answer
+ * ------------------------------------------------------------------ */
+
+static int64_t best_with_memory(Arena *arena, Problem *problem, int64_t bytes)
+{
+    Cluster *cluster = ARENA_NEW(arena, Cluster);
+    *cluster = *problem->cluster;
+    cluster->device.memory_bytes = bytes;
+    Problem own = *problem;
+    own.cluster = cluster;
+    Search *search = search_new(&own);
+    Pins none = pins_none();
+    SearchLimits limits = {0};
+    SearchResult result;
+    search_run(search, &none, &limits, &result);
+    search_free(search);
+    return result.found ? result.best.step_ns : INT64_MAX;
+}
+
+static void test_more_memory_is_never_slower(void **state)
+{
+    (void)state;
+    Dice rng = {99, 0};
+    for (int i = 0; i < 8; i++) {
+        Arena *arena = arena_new("memory");
+        Problem *problem = problem_random(arena, &rng);
+        int64_t before = INT64_MAX;
+        for (int64_t kib = 600; kib <= 9600; kib *= 2) {
+            int64_t now = best_with_memory(arena, problem, kib << 10);
+            assert_true(now <= before);
+            before = now;
+        }
+        assert_true(before < INT64_MAX);
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
+/* Pins narrow: the best plan under them is no faster, and does what they say. */
+static void test_pins_narrow(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "tp=2",       "pp=2",           "dp=2,zero=0", "recompute=full", "schedule=gpipe,pp=2",
+        "mbs=1,sp=0", "pp=2,layers=3+5"};
+    Arena *arena = arena_new("pins");
+    Problem *problem = problem_example(arena, "llama-10m", "host", 4, 8, 128, "fp32");
+    Search *search = search_new(problem);
+    Pins none = pins_none();
+    SearchLimits limits = {0};
+    SearchResult whole, part;
+    search_run(search, &none, &limits, &whole);
+    assert_true(whole.found && whole.complete);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Pins pins = pins_none();
+        assert_true(pins_parse(problem->diag, texts[i], &pins));
+        search_run(search, &pins, &limits, &part);
+        assert_true(part.found && part.complete);
+        assert_true(part.best.step_ns >= whole.best.step_ns);
+        assert_true(pins.tp < 0 || part.best.pins.tp == pins.tp);
+        assert_true(pins.pp < 0 || part.best.pins.pp == pins.pp);
+        assert_true(pins.zero < 0 || part.best.pins.zero == pins.zero);
+        assert_true(pins.recompute < 0 || part.best.pins.recompute == pins.recompute);
+        assert_true(pins.micro_batch <= 0 || part.best.pins.micro_batch == pins.micro_batch);
+        for (int c = 0; c < pins.cuts; c++)
+            assert_int_equal(part.best.pins.cut[c], pins.cut[c]);
+        if (pins.schedule)
+            assert_string_equal(part.best.pins.schedule, pins.schedule);
+    }
+    search_free(search);
+    problem_free(problem);
+    arena_free(arena);
+}
+
+/* The best plan of every search can be made, and is what it was found as. */
+static void test_answers_can_be_made(void **state)
+{
+    (void)state;
+    Dice rng = {5, 0};
+    for (int i = 0; i < 20; i++) {
+        Arena *arena = arena_new("made");
+        Problem *problem = problem_random(arena, &rng);
+        Search *search = search_new(problem);
+        Pins none = pins_none();
+        SearchLimits limits = {0};
+        SearchResult result;
+        search_run(search, &none, &limits, &result);
+        if (result.found) {
+            Net *net;
+            Plan *plan = plan_make(problem, &result.best.pins,
+                                   search_variant(search, &result.best.pins), &net);
+            assert_non_null(plan);
+            Pins again = pins_of_plan(plan, net);
+            assert_string_equal(pins_text(arena, &again), pins_text(arena, &result.best.pins));
+        }
+        search_free(search);
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
+/* A search cut short says what is left; a complete one has no gap. */
+static void test_time_limit_leaves_a_gap(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("limit");
+    Problem *problem = problem_example(arena, "llama-3-8b", "dgx-h100", 64, 256, 8192, "bf16");
+    Search *search = search_new(problem);
+    Pins none = pins_none();
+    SearchLimits limits = {.time_ns = 1};
+    SearchResult result;
+    search_run(search, &none, &limits, &result);
+    assert_false(result.complete);
+    assert_false(result.found);
+    assert_true(result.bound_ns > 0 && result.bound_ns < INT64_MAX);
+    int64_t bound = result.bound_ns;
+    limits.time_ns = 0;
+    search_run(search, &none, &limits, &result);
+    assert_true(result.complete && result.found);
+    assert_int_equal(result.bound_ns, result.best.step_ns);
+    assert_true(bound <= result.best.step_ns);
+    search_free(search);
+    problem_free(problem);
+    arena_free(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_no_bound_is_above),
+        cmocka_unit_test(test_more_memory_is_never_slower),
+        cmocka_unit_test(test_pins_narrow),
+        cmocka_unit_test(test_answers_can_be_made),
+        cmocka_unit_test(test_time_limit_leaves_a_gap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
