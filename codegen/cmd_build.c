@@ -86,8 +86,7 @@ static int build(Cli *cli)
     char *plan_file = plan ? file_read(cli->arena, path, &n) : NULL;
     if (!plan_file)
         return CLI_INPUT;
-    MovePrice price = path_plain_price(dtype_bytes(recipe_by_name(plan->job.recipe)->activation));
-    const Program *program = program_build(cli->arena, plan, net, &price, NULL);
+    const Program *program = program_build(cli->arena, plan, net, NULL, NULL);
     const TrainerText *text =
         trainer_print(cli->arena, cli->diag, program, plan_hash(cli->arena, plan_file, n));
     Report report = {.c_by = "not checked", .cuda_by = "not checked", .nvrtc_by = "not checked"};

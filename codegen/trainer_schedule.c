@@ -112,15 +112,63 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     }
 }
 
+static bool has_part(const Entry *entry, int n, PartKind part)
+{
+    for (int i = 0; i < n; i++) {
+        if (entry[i].kind == ENTRY_COMPUTE && (entry[i].part == PART_F) == (part == PART_F))
+            return true;
+    }
+    return false;
+}
+
+/* The longest loop that runs forwards and backwards is the steady state; NONE when there is none.
+ */
+static int find_steady(const StageProgram *stage)
+{
+    int best = NONE, most = 0;
+    for (int i = 0; i < stage->table.n;) {
+        const Entry *entry = &stage->table.at[i];
+        Fold fold = best_fold(entry, stage->table.n - i);
+        bool both = has_part(entry, fold.period, PART_F) && has_part(entry, fold.period, PART_B);
+        if (both && fold.count > 1 && fold.count > most) {
+            best = i;
+            most = fold.count;
+        }
+        i += fold.period * fold.count;
+    }
+    return best;
+}
+
+/* "Warm-up", "Steady state" and "Cool-down" where a pipeline has them. */
+static void print_phase(Emit *out, const StageProgram *stage, int i, int steady, bool *cooling)
+{
+    if (steady == NONE || steady == 0 || *cooling)
+        return;
+    if (i == 0)
+        emit_comment(out, "Warm-up: forwards fill the pipeline.");
+    else if (i == steady)
+        emit_comment(out, "Steady state: each turn is one forward and one backward.");
+    else if (i > steady && stage->table.at[i].micro != NONE) {
+        emit_comment(out, "Cool-down: backwards drain it.");
+        *cooling = true;
+    }
+}
+
 void trainer_print_schedule(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
+    int steady = find_steady(stage);
+    bool cooling = false, ended = false;
     emit_comment(out, "One optimizer step of stage %d: schedule %s, %d micro-batches.", s,
                  schedule_text[t->plan->schedule], t->plan->micro_batches);
     emit_open_function(out, "static void stage%d_step(State *s, int64_t step)", s);
     for (int i = 0; i < stage->table.n;) {
         const Entry *entry = &stage->table.at[i];
         Fold fold = best_fold(entry, stage->table.n - i);
+        print_phase(out, stage, i, steady, &cooling);
+        if (entry->micro == NONE && !ended && t->plan->stages > 1)
+            emit_comment(out, "Every gradient of the step is there, or under way.");
+        ended = ended || entry->micro == NONE;
         if (fold.count == 1) {
             print_entry(t, out, s, entry, NULL, &fold);
             i++;

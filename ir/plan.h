@@ -66,6 +66,9 @@ typedef struct Plan {
                              is Partial or Replicate there */
     int64_t bucket_bytes; /* gradient buckets close at this size */
     ClassPlan *class;     /* per class of the net */
+    int64_t *row_ns[2];   /* [stages] length of a forward and of a backward row: they order the one
+                             sequence; NULL: 1 and 2 */
+    int64_t hop_ns;       /* a message between stages */
 } Plan;
 
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */

@@ -95,6 +95,20 @@ static json_t *job_json(const Job *job)
                      "decay", job->decay, "clip", job->clip);
 }
 
+static json_t *rows_json(const Plan *plan)
+{
+    static const char *const key[2] = {"forward_ns", "backward_ns"};
+    json_t *rows = json_object();
+    for (int part = 0; part < 2; part++) {
+        json_t *list = json_array();
+        for (int s = 0; s < plan->stages; s++)
+            json_array_append_new(list, json_integer(plan->row_ns[part][s]));
+        json_object_set_new(rows, key[part], list);
+    }
+    json_object_set_new(rows, "hop_ns", json_integer(plan->hop_ns));
+    return rows;
+}
+
 json_t *plan_json(const Plan *plan, const Net *net)
 {
     json_t *root = json_object(), *mesh = json_array(), *links = json_array(),
@@ -123,6 +137,8 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "first_link", links);
     json_object_set_new(root, "state_atoms", state);
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
+    if (plan->row_ns[0])
+        json_object_set_new(root, "rows", rows_json(plan));
     for (int c = 0; c < net->classes.n; c++)
         json_array_append_new(classes, class_json(plan, net, c));
     json_object_set_new(root, "classes", classes);
@@ -324,13 +340,36 @@ static bool read_numbers(Json root, Plan *plan)
     return true;
 }
 
+/* Optional: the lengths of the stages' rows. */
+static bool read_rows(Json rows, Plan *plan)
+{
+    static const char *const key[2] = {"forward_ns", "backward_ns"};
+    if (!rows.value)
+        return true;
+    if (!json_want_object(rows) ||
+        !json_int(json_get(rows, "hop_ns"), 0, INT64_C(1) << 50, &plan->hop_ns))
+        return false;
+    for (int part = 0; part < 2; part++) {
+        Json list = json_get(rows, key[part]);
+        if (!json_want_array(list))
+            return false;
+        if (json_len(list) != plan->stages)
+            return json_fail(list, "%d numbers for %d stages", json_len(list), plan->stages);
+        plan->row_ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
+        for (int s = 0; s < plan->stages; s++)
+            if (!json_int(json_at(list, s), 0, INT64_C(1) << 50, &plan->row_ns[part][s]))
+                return false;
+    }
+    return true;
+}
+
 static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
 {
-    static const char *const keys[] = {"format",        "model",          "cluster",  "job",
-                                       "ranks",         "stages",         "mesh",     "micro_batch",
-                                       "micro_batches", "pad_vocabulary", "schedule", "first_link",
-                                       "state_atoms",   "bucket_bytes",   "classes",  "predicted",
-                                       "pins"};
+    static const char *const keys[] = {
+        "format",    "model",      "cluster",     "job",           "ranks",
+        "stages",    "mesh",       "micro_batch", "micro_batches", "pad_vocabulary",
+        "schedule",  "first_link", "state_atoms", "bucket_bytes",  "classes",
+        "predicted", "pins",       "rows"};
     const char *format;
     if (!json_want_object(root) ||
         !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])) ||
@@ -341,7 +380,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
                          format_name);
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
-        !read_numbers(root, plan))
+        !read_numbers(root, plan) || !read_rows(json_get(root, "rows"), plan))
         return false;
     int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Net *net = model_read(arena, diag, json_get(root, "model"), batch, plan->job.sequence,

@@ -125,7 +125,7 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
 {
     Assessment *out = ARENA_NEW(arena, Assessment);
     *out = (Assessment){.plan = plan, .net = net, .pins = pins_of_plan(plan, net)};
-    out->program = program_of_plan(arena, plan, net);
+    out->program = program_build(arena, plan, net, NULL, NULL);
     Problem *problem = ARENA_NEW(arena, Problem);
     *problem = problem_of_plan(arena, plan, net);
     Family *family = family_of_plan(arena, problem, plan, net);
@@ -149,7 +149,7 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     return out;
 }
 
-char *pins_words(Arena *arena, const Pins *pins)
+static char *words(Arena *arena, const Pins *pins, bool brief)
 {
     Str text = str_new(arena);
     str_putf(&text, "tp %d x dp %d x pp %d", pins->tp, pins->dp, pins->pp);
@@ -158,9 +158,19 @@ char *pins_words(Arena *arena, const Pins *pins)
     if (pins->zero && pins->dp > 1)
         str_put(&text, ", ZeRO-1");
     if (pins->sp)
-        str_put(&text, ", sequence parallel");
+        str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->recompute)
-        str_put(&text, ", full recompute");
-    str_putf(&text, ", micro-batch %lld", (long long)pins->micro_batch);
+        str_put(&text, brief ? ", recompute" : ", full recompute");
+    str_putf(&text, ", %s %lld", brief ? "mbs" : "micro-batch", (long long)pins->micro_batch);
     return text.at;
+}
+
+char *pins_words(Arena *arena, const Pins *pins)
+{
+    return words(arena, pins, false);
+}
+
+char *pins_short(Arena *arena, const Pins *pins)
+{
+    return words(arena, pins, true);
 }

@@ -44,6 +44,7 @@ int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind);
 Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, const Net *net);
 /* "data parallel 8 x tensor parallel 8, ZeRO-1, ...": a plan in words. */
 char *pins_words(Arena *arena, const Pins *pins);
+char *pins_short(Arena *arena, const Pins *pins); /* the same, abbreviated */
 /* FLOPs of the model for one sequence: three times forward. */
 int64_t model_flops(const Net *net);
 

@@ -117,7 +117,7 @@ static void put_failed_rungs(Str *str, Arena *arena, const Rung *ladder, const S
             str_putf(str, "\n%sSimpler plans that do not fit%s\n", style->bold, style->off);
         said = true;
         str_putf(str, "  %-22s%s\n", ladder[i].name,
-                 ladder[i].tightest.known ? tightest_text(arena, &ladder[i].tightest)
+                 ladder[i].tightest.known ? tightest_short(arena, &ladder[i].tightest)
                                           : "no such plan of this job");
     }
 }

@@ -21,7 +21,7 @@ void ladder_climb(Search *search, Rung ret[LADDER_RUNGS])
     }
 }
 
-char *tightest_text(Arena *arena, const Tightest *tightest)
+static const char *largest_part(Arena *arena, const Tightest *tightest)
 {
     const struct {
         const char *name;
@@ -34,7 +34,19 @@ char *tightest_text(Arena *arena, const Tightest *tightest)
     int largest = 0;
     for (int i = 1; i < 5; i++)
         largest = part[i].bytes > part[largest].bytes ? i : largest;
-    return arena_printf(arena, "needs %s per device, %s available; largest: %s %s",
+    return arena_printf(arena, "largest: %s %s", part[largest].name,
+                        str_gib(arena, part[largest].bytes));
+}
+
+char *tightest_text(Arena *arena, const Tightest *tightest)
+{
+    return arena_printf(arena, "needs %s per device, %s available; %s",
                         str_gib(arena, tightest->bytes), str_gib(arena, tightest->budget_bytes),
-                        part[largest].name, str_gib(arena, part[largest].bytes));
+                        largest_part(arena, tightest));
+}
+
+char *tightest_short(Arena *arena, const Tightest *tightest)
+{
+    return arena_printf(arena, "needs %s of %s; %s", str_gib(arena, tightest->bytes),
+                        str_gib(arena, tightest->budget_bytes), largest_part(arena, tightest));
 }

@@ -19,5 +19,7 @@ void ladder_climb(Search *search, Rung ret[LADDER_RUNGS]);
 /* The figure that is missing, with its largest part: "needs 91.2 GiB per device, 80 available;
  * largest: ...". */
 char *tightest_text(Arena *arena, const Tightest *tightest);
+/* The same for a line of a table: "needs 91.2 GiB of 80 GiB; largest: ...". */
+char *tightest_short(Arena *arena, const Tightest *tightest);
 
 #endif

@@ -2,6 +2,8 @@
  * cuts the chain. */
 #include "planner/make.h"
 
+#include "planner/simulate.h"
+
 #include "planner/resize.h"
 
 Pins pins_complete(const Problem *problem, Pins pins)
@@ -128,6 +130,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     if (!plan_verify(plan, net, problem->diag))
         return NULL;
     *ret_net = net;
+    plan_time_rows(plan, net);
     return plan;
 }
 

@@ -6,13 +6,13 @@
 /* Beyond this many Steps a step is extrapolated. */
 enum { STEPS_AT_MOST = 150000 };
 
-Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net)
+void plan_time_rows(Plan *plan, const Net *net)
 {
     Arena *scratch = arena_new("times");
     Pricer pricer = {plan->cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
                      plan->state_atoms};
-    int64_t *forward = ARENA_ARRAY(scratch, int64_t, plan->stages);
-    int64_t *backward = ARENA_ARRAY(scratch, int64_t, plan->stages);
+    int64_t *forward = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
+    int64_t *backward = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
     Card *card = ARENA_ARRAY(scratch, Card, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
         card[c] = card_make(scratch, &pricer, &plan->class[c], c);
@@ -31,13 +31,10 @@ Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net)
         int64_t ns = price_p2p(plan->cluster, level, bytes);
         hop = ns > hop ? ns : hop;
     }
-    RowTimes times = {.hop = hop};
-    times.time[PART_F] = forward;
-    times.time[PART_B] = backward;
-    MovePrice moves = pricer_moves(&pricer);
-    Program *program = program_build(arena, plan, net, &moves, &times);
+    plan->row_ns[0] = forward;
+    plan->row_ns[1] = backward;
+    plan->hop_ns = hop;
     arena_free(scratch);
-    return program;
 }
 
 /* ---- extrapolation
@@ -95,7 +92,8 @@ static StepTimes *shorter_step(Arena *arena, const Plan *plan, const Net *net, i
     shorter.micro_batches = micros;
     shorter.job.global_batch = plan->job.global_batch / plan->micro_batches * micros;
     Arena *scratch = arena_new("shorter");
-    StepTimes *times = simulate_program(arena, program_of_plan(scratch, &shorter, net), NULL);
+    StepTimes *times =
+        simulate_program(arena, program_build(scratch, &shorter, net, NULL, NULL), NULL);
     arena_free(scratch);
     return times;
 }

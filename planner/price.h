@@ -11,6 +11,7 @@
 #ifndef LPLAN_PLANNER_PRICE_H
 #define LPLAN_PLANNER_PRICE_H
 
+#include "ir/lower/link.h"
 #include "ir/lower/program.h"
 #include "ir/lower/solve.h"
 
@@ -24,18 +25,6 @@ typedef struct Pricer {
 
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
 int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memory */
-/* One collective over the atoms, of what each rank sends. */
-int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind,
-                         const AtomList *atoms, int64_t wire_bytes);
-int64_t price_p2p(const Cluster *cluster, int level, int64_t bytes);
-/* A small all-reduce over all ranks: a tree. */
-int64_t price_world(const Cluster *cluster, int ranks, int64_t bytes);
-/* The sum of a tied gradient over its two home stages. */
-int64_t price_pair(const Cluster *cluster, int level, int64_t bytes);
-/* The level that a message between stages `a` and `b` of `stage_ranks` ranks crosses. */
-int stage_level(const Cluster *cluster, int stage_ranks, int a, int b);
-/* The highest level that a group over these atoms crosses. */
-int atoms_level(const Mesh *mesh, const AtomList *atoms);
 
 /* Callbacks of the solver and the path search; the context is a Pricer. */
 int64_t price_move(const void *pricer, const Mesh *mesh, const Move *move, int64_t bytes);

@@ -10,12 +10,19 @@ void report_question(Str *str, const Report *report, const char *title, const ch
     str_putc(str, '\n');
 }
 
-char *text_gib(Arena *arena, int64_t bytes)
+char *text_unit(Arena *arena, int64_t bytes, int64_t unit)
 {
-    double gib = (double)bytes / (double)(INT64_C(1) << 30);
+    double figure = (double)bytes / (double)unit;
     if (bytes == 0)
         return arena_strdup(arena, "-");
-    return arena_printf(arena, gib < 0.0995 ? "%.3f" : gib < 9.95 ? "%.2f" : "%.1f", gib);
+    return arena_printf(arena, figure < 0.0995 ? "%.3f" : figure < 9.95 ? "%.2f" : "%.1f", figure);
+}
+
+char *text_flops(Arena *arena, double flops_per_s)
+{
+    bool tera = flops_per_s >= 1e12;
+    return arena_printf(arena, "%.4g %s", flops_per_s / (tera ? 1e12 : 1e9),
+                        tera ? "TFLOP/s" : "GFLOP/s");
 }
 
 char *text_percent(Arena *arena, int64_t part, int64_t whole)
@@ -97,7 +104,7 @@ static char *search_line(Arena *arena, const Report *report)
         return arena_strdup(arena, "none: this plan was given");
     const SearchStats *stats = &search->stats;
     Str text = str_new(arena);
-    str_putf(&text, "%s placements, every cut of each: ", str_commas(arena, stats->considered));
+    str_putf(&text, "%s placements with every cut: ", str_commas(arena, stats->considered));
     str_putf(&text, "%s too large, ", str_commas(arena, stats->cut_memory));
     str_putf(&text, "%s slower for certain, ", str_commas(arena, stats->cut_bound));
     str_putf(&text, "%s simulated", str_commas(arena, stats->simulated));
@@ -145,9 +152,9 @@ void report_head(Str *str, const Report *report)
                           str_ns(arena, it->low_ns), str_ns(arena, it->high_ns),
                           tags_used(report)));
     put_line(str, report, "rate",
-             arena_printf(arena, "%s tokens/s   %.4g TFLOP/s per device   %.1f %% MFU",
-                          str_commas(arena, it->tokens_per_s), it->flops_per_device / 1e12,
-                          100 * it->mfu));
+             arena_printf(arena, "%s tokens/s   %s per device   %.1f %% MFU",
+                          str_commas(arena, it->tokens_per_s),
+                          text_flops(arena, it->flops_per_device), 100 * it->mfu));
     put_line(str, report, "memory",
              arena_printf(arena, "%s of %s on the fullest device (stage %d), and %s kept free",
                           str_gib(arena, it->peak_bytes), str_gib(arena, it->budget_bytes),

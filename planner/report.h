@@ -41,8 +41,10 @@ void report_ladder(Str *str, const Report *report);
 /* ---- words they share ---- */
 
 void report_question(Str *str, const Report *report, const char *title, const char *aside);
-/* "12.3" of a GiB; "0.02" below a tenth. */
-char *text_gib(Arena *arena, int64_t bytes);
+/* "12.3" of a unit that suits the largest figure of a table. */
+char *text_unit(Arena *arena, int64_t bytes, int64_t unit);
+/* "387 TFLOP/s". */
+char *text_flops(Arena *arena, double flops_per_s);
 char *text_percent(Arena *arena, int64_t part, int64_t whole);
 /* "tp", "dp", "tp, dp" of a set of atoms; "all ranks" when empty and between stages "neighbour
  * stage". */

@@ -8,8 +8,11 @@ void report_resident(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
+    bool large = it->peak_bytes >= INT64_C(1) << 30;
+    int64_t unit = INT64_C(1) << (large ? 30 : 20);
     report_question(str, report, "1  What must be resident?",
-                    "GiB per device, at the peak of a step");
+                    large ? "GiB per device, at the peak of a step"
+                          : "MiB per device, at the peak of a step");
     static const char *const heads[] = {"stage",       "layers",    "weights",
                                         "gradients",   "optimizer", "activations",
                                         "temporaries", "total",     "free"};
@@ -20,11 +23,12 @@ void report_resident(Str *str, const Report *report)
         int64_t total = it->program->stage[s].arena_bytes;
         const char *cells[9] = {arena_printf(arena, "%d", s), text_layers(arena, it, s)};
         for (int kind = 0; kind < BYTES_COUNT; kind++)
-            cells[2 + kind] = text_gib(arena, assessed_bytes(it, s, (BytesKind)kind));
-        cells[7] = text_gib(arena, total);
-        cells[8] = total > it->budget_bytes
-                       ? arena_printf(arena, "-%s", text_gib(arena, total - it->budget_bytes))
-                       : text_gib(arena, it->budget_bytes - total);
+            cells[2 + kind] = text_unit(arena, assessed_bytes(it, s, (BytesKind)kind), unit);
+        cells[7] = text_unit(arena, total, unit);
+        cells[8] =
+            total > it->budget_bytes
+                ? arena_printf(arena, "-%s", text_unit(arena, total - it->budget_bytes, unit))
+                : text_unit(arena, it->budget_bytes - total, unit);
         table_row(&table, total > it->budget_bytes ? report->style.bad : NULL, cells);
     }
     table_put(str, &table, 2, &report->style);

@@ -158,7 +158,7 @@ static const char *rung_verdict(const Report *report, const Rung *rung)
     Arena *arena = report->arena;
     int64_t here = report->it->segment_ns;
     if (!rung->fits)
-        return rung->tightest.known ? tightest_text(arena, &rung->tightest)
+        return rung->tightest.known ? tightest_short(arena, &rung->tightest)
                                     : "no such plan of this job";
     int64_t own = rung->found.step_ns;
     if (own == here)
@@ -168,7 +168,7 @@ static const char *rung_verdict(const Report *report, const Rung *rung)
                             text_percent(arena, here - own, own));
     return arena_printf(arena, "%s, %s slower: %s", str_ns(arena, own),
                         text_percent(arena, own - here, here),
-                        pins_words(arena, &rung->found.pins));
+                        pins_short(arena, &rung->found.pins));
 }
 
 void report_ladder(Str *str, const Report *report)
@@ -196,5 +196,5 @@ void report_ladder(Str *str, const Report *report)
                               text_percent(report->arena,
                                            search->runner[i].step_ns - report->it->segment_ns,
                                            report->it->segment_ns)),
-                 pins_words(report->arena, &search->runner[i].pins));
+                 pins_short(report->arena, &search->runner[i].pins));
 }

@@ -104,6 +104,7 @@ void report_traffic(Str *str, const Report *report)
     for (int i = 0; i < n && i < MOST_ROWS; i++) {
         const Traffic *traffic = row[i].traffic;
         int s = row[i].stage;
+        int64_t exposed = hot_exposed(times, &row[i]);
         const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
                                traffic_kind(traffic),
                                traffic->what,
@@ -111,12 +112,12 @@ void report_traffic(Str *str, const Report *report)
                                str_commas(arena, traffic->count[s]),
                                str_gib(arena, traffic->bytes[s]),
                                str_ns(arena, traffic->ns[s]),
-                               str_ns(arena, hot_exposed(times, &row[i]))};
+                               exposed ? str_ns(arena, exposed) : "-"};
         table_row(&table, NULL, cells);
     }
     table_put(str, &table, 2, &report->style);
     if (n > MOST_ROWS)
-        str_putf(str, "  %sand %d smaller ones%s\n", report->style.dim, n - MOST_ROWS,
+        str_putf(str, "  %sand %d smaller%s\n", report->style.dim, n - MOST_ROWS,
                  report->style.off);
 }
 

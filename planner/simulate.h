@@ -69,7 +69,7 @@ StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *t
 /* The same for a plan: lowers it, and where its Steps would be too many, runs two shorter steps of
  * it and extrapolates every figure in the number of micro-batches. */
 StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const Program *program);
-/* Lowers a plan, its sequence ordered by the lengths that its own bodies have. */
-Program *program_of_plan(Arena *arena, const Plan *plan, const Net *net);
+/* Fills the plan's row lengths from its own bodies: they order its one sequence (plan.h). */
+void plan_time_rows(Plan *plan, const Net *net);
 
 #endif

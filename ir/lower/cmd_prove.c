@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/cli.h"
+#include "ir/lower/check.h"
 #include "ir/lower/program.h"
 #include "ir/lower/prove.h"
 
@@ -13,6 +14,38 @@ static void put_error(Str *text, double error)
         str_put(text, "NaN or a fault");
     else
         str_putf(text, "%.1e", error);
+}
+
+static void put_static(Str *text, const CheckReport *report, const Plan *plan)
+{
+    str_putf(text,
+             "Static proof, at full size: %d stage%s of %d rank%s, %d micro-batch%s, two optimizer "
+             "steps:\n",
+             report->stages, report->stages == 1 ? "" : "s", report->coordinates,
+             report->coordinates == 1 ? "" : "s", plan->micro_batches,
+             plan->micro_batches == 1 ? "" : "es");
+    str_put(text, "  order    every read finds the value it names, made and ordered before it; "
+                  "nothing is overwritten "
+                  "early:\n");
+    str_putf(text, "           %lld Steps, %lld operands, %lld events on %d streams\n",
+             (long long)report->steps, (long long)report->operands, (long long)report->events,
+             report->streams);
+    str_putf(text,
+             "  meeting  %lld messages on %d channels match in order; %d communicators see one "
+             "order of %lld\n"
+             "           collectives; all streams of all stages reach the end\n",
+             (long long)report->messages, report->channels, report->communicators,
+             (long long)report->collectives);
+    str_putf(text,
+             "  owners   %lld parameter elements, each with one owner; every replica is updated\n",
+             (long long)report->elements);
+    str_putf(text, "  memory   no two live buffers overlap in %lld bytes\n",
+             (long long)report->arena_bytes);
+    if (report->period)
+        str_putf(text,
+                 "  period   the state repeats every %d micro-batch%s: it holds for any larger "
+                 "number too\n",
+                 report->period, report->period == 1 ? "" : "es");
 }
 
 static void put_numeric(Str *text, const ProveReport *report, const ProveOptions *options)
@@ -27,7 +60,8 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
     str_putf(text,
              "  %s  loss, gradient norm and all %d parameters, against one rank; in program order "
              "and %d random\n",
-             report->equal ? "equal  " : "UNEQUAL", report->params, options->orders);
+             report->equal ? "equal  " : report->fault ? "FAULT  " : "UNEQUAL", report->params,
+             options->orders);
     str_put(text, "           orders that the events allow. Largest relative error ");
     put_error(text, report->max_error);
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
@@ -68,12 +102,12 @@ static void put_mutations(Str *text, const ProveReport *report)
     }
 }
 
-static char *report_json(Arena *arena, const ProveReport *report, bool good)
+static char *report_json(Arena *arena, const ProveReport *report, bool sound, bool good)
 {
-    json_t *root = json_pack("{s:b,s:b,s:f,s:{s:i,s:i,s:i}}", "static", 1, "equal", report->equal,
-                             "max_rel_error", isinf(report->max_error) ? 1e300 : report->max_error,
-                             "mutations", "tried", report->tried, "caught", report->caught,
-                             "equivalent", report->equivalent);
+    json_t *root = json_pack(
+        "{s:b,s:b,s:f,s:{s:i,s:i,s:i}}", "static", sound, "equal", report->equal, "max_rel_error",
+        isinf(report->max_error) ? 1e300 : report->max_error, "mutations", "tried", report->tried,
+        "caught", report->caught, "equivalent", report->equivalent);
     json_object_set_new(root, "proven", json_boolean(good));
     char *text = json_text(arena, root);
     json_decref(root);
@@ -110,18 +144,20 @@ int cmd_prove(int argc, char **argv)
     Plan *plan = plan_load(cli->arena, cli->diag, cli->args[0], &net);
     if (!plan)
         return cli_end(cli, CLI_INPUT);
-    MovePrice price = path_plain_price(dtype_bytes(recipe_by_name(plan->job.recipe)->activation));
-    const Program *program = program_build_passes(cli->arena, plan, net, &price, NULL, &passes);
+    const Program *program = program_build_passes(cli->arena, plan, net, NULL, NULL, &passes);
     Str text = passes.text;
     if (!program)
         return cli_end(cli, cli_write(cli, text.at) ? CLI_OK : CLI_INPUT);
-    ProveReport report;
-    bool good = prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
+    CheckReport check;
+    bool sound = program_check(cli->arena, program, 2, cli->diag, &check);
+    ProveReport report = {0};
+    bool good = sound && prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
     if (diag_errors(cli->diag))
         return cli_end(cli, CLI_INPUT);
     if (cli->json) {
-        str_put(&text, report_json(cli->arena, &report, good));
+        str_put(&text, report_json(cli->arena, &report, sound, good));
     } else {
+        put_static(&text, &check, plan);
         put_numeric(&text, &report, &options);
         if (options.mutations && report.equal)
             put_mutations(&text, &report);

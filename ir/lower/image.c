@@ -140,8 +140,11 @@ static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atom
             extent = 2 * shards * next_prime(&prime);
         else
             extent = shards * next_prime(&prime);
-        if (dim->used < dim->extent && image->pad_vocabulary > 1)
+        if (dim->used < dim->extent && image->pad_vocabulary > 1) {
+            while (extent < 4) /* of one word there is nothing to learn */
+                extent = shards * next_prime(&prime);
             extent -= 1; /* a padded dim stays padded */
+        }
         if (is_position_table(net, d) && extent < image->job.sequence)
             extent = image->job.sequence;
         json_object_set_new(dims, dim->name, json_integer(extent));
@@ -182,6 +185,8 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     Plan *image = ARENA_NEW(arena, Plan);
     *image = *plan;
     image->arena = arena;
+    image->row_ns[0] = image->row_ns[1] = NULL;
+    image->hop_ns = 0;
     for (int a = 0; a < image->mesh.n; a++)
         image->mesh.atom[a].extent = 2;
     image->stages = plan->stages > 3 ? 3 : plan->stages;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "ir/lower/layout.h"
+#include "ir/lower/link.h"
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
@@ -364,6 +365,11 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
                          .stages = plan->stages,
                          .slack = 1};
     CHECK(program->recipe != NULL);
+    MovePrice own_price = link_price(plan->cluster, program->recipe);
+    RowTimes own_times = {.time = {[PART_F] = plan->row_ns[0], [PART_B] = plan->row_ns[1]},
+                          .hop = plan->hop_ns};
+    price = price ? price : &own_price;
+    times = times || !plan->row_ns[0] ? times : &own_times;
     Str *dump = pass_dump(passes, PASS_GRAPH, net->name);
     if (dump)
         net_put_text(dump, net);

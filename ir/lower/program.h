@@ -167,7 +167,8 @@ typedef struct RowSpan {
 int64_t schedule_simulate(Arena *arena, const Schedule *schedule, const RowTimes *times,
                           RowSpan ***ret);
 
-/* Lowers a verified plan. `times` NULL: every F 1, every B 2, no hop. */
+/* Lowers a verified plan: a function of the plan alone. Tests may give another price of moves and
+ * other row times; NULL: the plan's own cluster and rows. */
 Program *program_build(Arena *arena, const Plan *plan, const Net *net, const MovePrice *price,
                        const RowTimes *times);
 /* The same, pass by pass (pass.h). NULL when it was told to stop before the program is whole. */

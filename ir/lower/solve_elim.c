@@ -219,8 +219,6 @@ typedef struct Walk {
     int messages;
     const Message *message[MAX_SCOPE * 4];
     int64_t stride[MAX_SCOPE * 4][MAX_SCOPE], inner[MAX_SCOPE * 4], offset[MAX_SCOPE * 4];
-    int64_t
-        row[MAX_SCOPE * 4]; /* stride of the last variable, when a row of cells is done at once */
 } Walk;
 
 static int64_t message_stride(const Tree *tree, const Message *message, int var)
@@ -239,7 +237,7 @@ static void walk_add(const Tree *tree, Walk *walk, const Bucket *bucket, const M
     CHECK(walk->messages < MAX_SCOPE * 4);
     int m = walk->messages++;
     walk->message[m] = message;
-    walk->offset[m] = walk->row[m] = 0;
+    walk->offset[m] = 0;
     walk->inner[m] = message_stride(tree, message, bucket->var);
     for (int i = 0; i < walk->n; i++)
         walk->stride[m][i] = message_stride(tree, message, bucket->out.var[i]);
@@ -293,60 +291,31 @@ static bool bucket_scope(const Tree *tree, Bucket *bucket)
         if (bucket->out.size > MAX_ROWS)
             return false;
     }
-    /* the longest last: rows are done at once */
-    int last = bucket->out.n - 1;
-    for (int i = 0; i < last; i++) {
-        int longest = bucket->out.var[last], var = bucket->out.var[i];
-        if (tree->alive_n[var] > tree->alive_n[longest]) {
-            bucket->out.var[last] = var;
-            bucket->out.var[i] = longest;
-        }
-    }
     return true;
-}
-
-/* The best value of the bucket's variable for a row of cells: those that differ in the last
- * variable of the scope alone. */
-static void row_minimise(const Walk *walk, int values, int cells, int64_t *sum, int64_t *ret_cost,
-                         uint16_t *ret_arg)
-{
-    for (int c = 0; c < cells; c++) {
-        ret_cost[c] = COST_MAX;
-        ret_arg[c] = 0;
-    }
-    for (int x = 0; x < values; x++) {
-        for (int c = 0; c < cells; c++)
-            sum[c] = 0;
-        for (int m = 0; m < walk->messages; m++) {
-            const int64_t *cost = walk->message[m]->cost + walk->offset[m] + x * walk->inner[m];
-            int64_t stride = walk->row[m];
-            for (int c = 0; c < cells; c++)
-                sum[c] += cost[c * stride];
-        }
-        for (int c = 0; c < cells; c++) {
-            bool better = sum[c] < ret_cost[c];
-            ret_cost[c] = better ? sum[c] : ret_cost[c];
-            ret_arg[c] = better ? (uint16_t)x : ret_arg[c];
-        }
-    }
 }
 
 static void bucket_minimise(Tree *tree, Bucket *bucket)
 {
     Walk walk;
-    int n = tree->alive_n[bucket->var], cells = 1;
+    int n = tree->alive_n[bucket->var];
     bucket->out.cost = ARENA_ARRAY(tree->arena, int64_t, bucket->out.size);
     bucket->arg = ARENA_ARRAY(tree->arena, uint16_t, bucket->out.size);
     walk_new(tree, bucket, &walk);
-    CHECK(walk.messages <= COST_TERMS);
-    if (walk.n > 0) {
-        cells = walk.extent[--walk.n];
-        for (int m = 0; m < walk.messages; m++)
-            walk.row[m] = walk.stride[m][walk.n];
+    for (int64_t cell = 0; cell < bucket->out.size; cell++, walk_next(&walk)) {
+        int64_t best = COST_MAX;
+        int arg = 0;
+        for (int x = 0; x < n; x++) {
+            int64_t sum = 0;
+            for (int m = 0; m < walk.messages && sum < best; m++)
+                sum += walk.message[m]->cost[walk.offset[m] + x * walk.inner[m]];
+            if (sum < best) {
+                best = sum;
+                arg = x;
+            }
+        }
+        bucket->out.cost[cell] = best;
+        bucket->arg[cell] = (uint16_t)arg;
     }
-    int64_t *sum = ARENA_ARRAY(tree->arena, int64_t, cells);
-    for (int64_t cell = 0; cell < bucket->out.size; cell += cells, walk_next(&walk))
-        row_minimise(&walk, n, cells, sum, bucket->out.cost + cell, bucket->arg + cell);
     tree->rows += bucket->out.size * n;
     tree->width = bucket->out.n + 1 > tree->width ? bucket->out.n + 1 : tree->width;
 }

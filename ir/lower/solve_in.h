@@ -6,9 +6,8 @@
 #include "ir/lower/solve.h"
 
 enum { MAX_SET = 3, MAX_SCOPE = 24, MAX_ROWS = 1 << 26 };
-/* Costs are capped here: COST_TERMS of them still add without overflow. */
-enum { COST_TERMS = 64 };
-#define COST_MAX (INT64_MAX / COST_TERMS)
+/* Costs are capped here: a few of them still add without overflow. */
+#define COST_MAX (INT64_MAX / 16)
 
 static inline int64_t cost_add(int64_t a, int64_t b)
 {

@@ -89,7 +89,8 @@ const char every_op_model[] =
     " \"chain\":[{\"block\":\"embed\"},{\"block\":\"attend\"},{\"block\":\"mlp\"},{\"block\":"
     "\"head\"}]}\n";
 
-Program *program_from(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad)
+static Program *build(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad,
+                      int stages, int micro_batches)
 {
     Diag *diag = diag_new(arena);
     JsonDoc *doc = json_parse(arena, diag, "test", text, strlen(text));
@@ -98,24 +99,35 @@ Program *program_from(Arena *arena, const char *text, int64_t batch, int64_t seq
     assert_non_null(net);
     Plan *plan = ARENA_NEW(arena, Plan);
     *plan = (Plan){.arena = arena,
-                   .ranks = 1,
-                   .stages = 1,
+                   .ranks = stages,
+                   .stages = stages,
                    .micro_batch = batch,
-                   .micro_batches = 2,
+                   .micro_batches = micro_batches,
                    .pad_vocabulary = pad,
                    .schedule = SCHEDULE_1F1B,
                    .bucket_bytes = 1 << 20};
     plan->job = job_default();
     plan->job.recipe = "fp32";
-    plan->job.global_batch = 2 * batch;
+    plan->job.global_batch = micro_batches * batch;
     plan->job.sequence = sequence;
-    plan->first_link = ARENA_ARRAY(arena, int, 2);
-    plan->first_link[1] = net->chain.n;
+    plan->first_link = ARENA_ARRAY(arena, int, stages + 1);
+    for (int s = 0; s <= stages; s++)
+        plan->first_link[s] = s * net->chain.n / stages;
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
         class_plan_alloc(arena, net->classes.at[c], &plan->class[c]);
     MovePrice price = path_plain_price(4);
     return program_build(arena, plan, net, &price, NULL);
+}
+
+Program *program_from(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad)
+{
+    return build(arena, text, batch, sequence, pad, 1, 2);
+}
+
+Program *pipeline_from(Arena *arena, const char *text, int stages, int micro_batches)
+{
+    return build(arena, text, 2, 8, 1, stages, micro_batches);
 }
 
 void *compiled(Arena *arena, const char *text, bool cplusplus)

@@ -8,6 +8,9 @@
 /* One stage, one rank, two micro-batches of `batch` sequences; everything saved. */
 Program *program_from(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad);
 
+/* The same in a pipeline of `stages` ranks, with links spread evenly. */
+Program *pipeline_from(Arena *arena, const char *text, int stages, int micro_batches);
+
 /* Every op and attribute that row programs print: all activations, both norms, q/k-norm, partial,
  * interleaved and scaled ropes, learned positions, biases, and a vocabulary that is padded. */
 extern const char every_op_model[];

@@ -64,6 +64,25 @@ static void test_trainer(void **state)
     arena_free(arena);
 }
 
+/* Tables of four stages folded into warm-up, steady state and cool-down. */
+static void test_pipeline(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("golden");
+    Diag *diag = diag_new(arena);
+    const Program *program = pipeline_from(arena, every_op_model, 4, 12);
+    const char *text = trainer_print(arena, diag, program, "0")->trainer;
+    Str steps = str_new(arena);
+    for (const char *at = strstr(text, "/* One optimizer step"); at;
+         at = strstr(at + 1, "/* One optimizer step")) {
+        const char *end = strstr(at, "\n}\n");
+        str_putn(&steps, at, (size_t)(end + 3 - at));
+        str_putc(&steps, '\n');
+    }
+    compare(arena, "every_op.pipeline.golden", steps.at);
+    arena_free(arena);
+}
+
 static void test_same_twice(void **state)
 {
     (void)state;
@@ -116,8 +135,8 @@ static void test_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_trainer),
-        cmocka_unit_test(test_same_twice), cmocka_unit_test(test_width),
-        cmocka_unit_test(test_checked)};
+        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_trainer),
+        cmocka_unit_test(test_pipeline), cmocka_unit_test(test_same_twice),
+        cmocka_unit_test(test_width),    cmocka_unit_test(test_checked)};
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

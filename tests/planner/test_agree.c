@@ -63,7 +63,7 @@ static Made make(const Case *at)
         made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
     if (!made.plan)
         fail_msg("%s %s: no plan", at->model, at->pins);
-    made.program = program_of_plan(made.arena, made.plan, made.net);
+    made.program = program_build(made.arena, made.plan, made.net, NULL, NULL);
     return made;
 }
 

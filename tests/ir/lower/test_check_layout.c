@@ -179,36 +179,57 @@ static void test_missing_entries(void **state)
     program_each(check_missing_entries);
 }
 
-/* A stage that waits for the gradient of a micro-batch before it sends its activation: everybody
- * stops. */
+/* The send of micro-batch 0's activation waits for backward of the same micro-batch, which needs it. */
+typedef struct Circle {
+    int backward; /* entry on stage 0 */
+    int64_t last; /* its last compute Step */
+} Circle;
+
+static bool close_circle(void *context, Step *step)
+{
+    Circle *circle = context;
+    if (step->stage != 0 || step->round != 0)
+        return true;
+    if (step->entry == circle->backward && step->stream == STREAM_COMPUTE)
+        circle->last = step->seq;
+    if (step->kind == STEP_SEND && step->micro == 0)
+        step->wait[step->waits++] = (Wait){STREAM_COMPUTE, circle->last};
+    return true;
+}
+
+/* A send in the table behind the backward of its own micro-batch: streams run on, so it is right, if late. Only when it also
+ * waits for that backward does everybody stop. */
 static void check_deadlock(Arena *arena, Program *program, int at)
 {
     if (program->stages < 2)
         return;
     StageProgram *stage = &program->stage[0];
-    int send = NONE, recv = NONE;
+    int send = NONE, backward = NONE;
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
         if (entry->kind == ENTRY_SEND && entry->micro == 0)
             send = i;
-        if (entry->kind == ENTRY_RECV && entry->micro == 0)
-            recv = i;
+        if (entry->kind == ENTRY_COMPUTE && entry->part == PART_B && entry->micro == 0)
+            backward = i;
     }
-    assert_true(send != NONE && recv > send);
+    assert_true(send != NONE && backward > send);
+    /* a ring long enough for it, behind everything else */
+    Ring *out = &stage->ring[RING_OUT];
+    out->base = stage->arena_bytes;
+    out->n = program->plan->micro_batches;
+    stage->arena_bytes += out->stride * out->n;
     Entry late = stage->table.at[send];
-    memmove(&stage->table.at[send], &stage->table.at[send + 1],
-            (size_t)(recv - send) * sizeof late);
-    stage->table.at[recv] = late;
-    Diag *diag = diag_new(arena);
-    CheckReport report;
-    assert_false(program_check(arena, program, 2, diag, &report));
+    /* those behind it on the channel stay behind it */
+    int to = backward;
+    for (int i = send + 1; i <= backward; i++)
+        if (stage->table.at[i].kind == ENTRY_SEND) {
+            Entry other = stage->table.at[i];
+            stage->table.at[i] = late;
+            late = other;
+        }
+    memmove(&stage->table.at[send], &stage->table.at[send + 1], (size_t)(to - send) * sizeof late);
     (void)at;
-}
-
-static void test_deadlock(void **state)
-{
-    (void)state;
-    program_each(check_deadlock);
+    (void)arena;
 }
 
 /* ---- groups, buckets, bodies ---- */

@@ -64,8 +64,8 @@ static void make_mlp(Sheet *s)
     s->graph->chain_out = op(s, OP_ADD, "out", "bsh,bsh->bsh", x, y);
 }
 
-/* out = x + o(attention(q(x), k(x), v(x))) */
-static void make_attention(Sheet *s)
+/* a = attention(q(x), k(x), v(x)) */
+static ValueId put_heads(Sheet *s)
 {
     ValueId x = given(s, VALUE_CHAIN_IN, "x", "bsh");
     ValueId q = op(s, OP_EINSUM, "q", "bsh,grdh->bsgrd", x, param(s, "w.q", "grdh"));
@@ -75,11 +75,23 @@ static void make_attention(Sheet *s)
     memset(&attrs, 0, sizeof attrs);
     attrs.attention.scale = 0.5;
     attrs.attention.causal = 1;
-    ValueId a =
-        graph_out(s->graph, graph_node(s->graph, OP_ATTENTION, "a", "bsgrd,btgd,btgd->bsgrd,bsgr",
-                                       &attrs, (ValueId[]){q, k, v}, 3));
-    ValueId o = op(s, OP_EINSUM, "o", "bsgrd,hgrd->bsh", a, param(s, "w.o", "hgrd"));
-    s->graph->chain_out = op(s, OP_ADD, "out", "bsh,bsh->bsh", x, o);
+    return graph_out(s->graph,
+                     graph_node(s->graph, OP_ATTENTION, "a", "bsgrd,btgd,btgd->bsgrd,bsgr", &attrs,
+                                (ValueId[]){q, k, v}, 3));
+}
+
+/* The last op of the class is one whose result backward reads. */
+static void make_heads(Sheet *s)
+{
+    s->graph->chain_out = put_heads(s);
+}
+
+/* out = x + o(a) */
+static void make_attention(Sheet *s)
+{
+    ValueId a = put_heads(s), w = param(s, "w.o", "hgrd");
+    ValueId o = op(s, OP_EINSUM, "o", "bsgrd,hgrd->bsh", a, w);
+    s->graph->chain_out = op(s, OP_ADD, "out", "bsh,bsh->bsh", s->graph->chain_in, o);
 }
 
 /* One matrix, there and back: out = x + act(x w) w^T */
@@ -110,8 +122,11 @@ static void make_head(Sheet *s)
 static const struct {
     const char *name;
     void (*make)(Sheet *s);
-} graphs[] = {
-    {"mlp", make_mlp}, {"attention", make_attention}, {"twice", make_twice}, {"head", make_head}};
+} graphs[] = {{"mlp", make_mlp},
+              {"attention", make_attention},
+              {"heads", make_heads},
+              {"twice", make_twice},
+              {"head", make_head}};
 
 static Sheet sheet_new(Arena *arena, const char *name)
 {
