@@ -97,7 +97,7 @@ static bool is_rule(const char *line)
     return n > 60 && line[n] == '\0';
 }
 
-/* mpirun about its own help messages. */
+/* mpirun about its own help messages, and about the signal that we send it. */
 static bool is_noise(const char *line)
 {
     static const char *const marks[] = {
@@ -105,6 +105,7 @@ static bool is_noise(const char *line)
         "more processes have sent help message",
         "orte_base_help_aggregate",
         "orte/util/show_help.c",
+        "mpirun: Forwarding signal",
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (strstr(line, marks[i]))

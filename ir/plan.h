@@ -98,5 +98,7 @@ json_t *plan_json(const Plan *plan,
                   const Net *net); /* a new reference; "pins" and "predicted" may be added to it */
 Plan *plan_load(Arena *arena, Diag *diag, const char *path, Net **ret_net);
 bool plan_verify(const Plan *plan, const Net *net, Diag *diag);
+/* The same for a plan that was read from `file`: errors say where in it. */
+bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file);
 
 #endif

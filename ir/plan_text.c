@@ -18,6 +18,9 @@
 #include <string.h>
 
 static const char format_name[] = "lplan-plan/1";
+enum { RANKS_MAX = 1 << 20 };
+/* Of one row or message: a step of 2^20 of them still fits an int64. */
+static const int64_t ns_max = INT64_C(1) << 40;
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------ */
@@ -163,35 +166,61 @@ static bool read_place(Json object, const char *key, const Net *net, const Graph
     Json at = json_get(object, key);
     if (!json_str(at, &text))
         return false;
-    if (!place_parse(net, &graph->values.at[id], text, ret))
-        return json_fail(at, "%s is not a placement of %s", text, graph->values.at[id].name);
-    return true;
+    if (place_parse(net, &graph->values.at[id], text, ret))
+        return true;
+    const Value *value = &graph->values.at[id];
+    json_fail(at, "\"%s\" is not a placement of %s", text, value->name);
+    if (value->axes > 0)
+        diag_help(at.doc->diag, "placements are written {}, {%s:a0} or {%s:a1.a0 sum(a2)}",
+                  net->dims.at[value->dim[0]].name, net->dims.at[value->dim[0]].name);
+    else
+        diag_help(at.doc->diag, "a single number is {} or {sum(a0)}");
+    return false;
+}
+
+/* "+01": operands 0 and 1, which the op is linear in together. */
+static bool read_linear_set(const Node *node, const char *digits, Choice *ret)
+{
+    uint8_t set = 0;
+    for (const char *c = digits; *c; c++) {
+        if (*c < '0' || *c >= '0' + MAX_IN)
+            return false;
+        set |= (uint8_t)(1u << (*c - '0'));
+    }
+    for (int i = 0; i < node_linear_sets(node); i++)
+        if (node_linear_set(node, i) == set) {
+            *ret = (Choice)(CHOICE_LINEAR + i);
+            return true;
+        }
+    return false;
 }
 
 static bool read_word(Json at, const Node *node, const char *word, Choice *ret)
 {
-    if (word[0] == '+') {
-        uint8_t set = 0;
-        for (const char *c = word + 1; *c; c++)
-            if (*c >= '0' && *c < '0' + MAX_IN)
-                set |= (uint8_t)(1u << (*c - '0'));
-        for (int i = 0; i < node_linear_sets(node); i++)
-            if (node_linear_set(node, i) == set) {
-                *ret = (Choice)(CHOICE_LINEAR + i);
-                return true;
-            }
-    } else if (str_eq(word, "R")) {
+    if (str_eq(word, "R")) {
         *ret = CHOICE_REPLICATE;
         return true;
-    } else if (strlen(word) == 1) {
-        for (int l = 0; l < node->sig.letters; l++)
-            if (node->sig.letter[l] == word[0]) {
-                *ret = (Choice)(CHOICE_LETTER + l);
-                return true;
-            }
     }
-    return json_fail(at, "%s is neither a letter of %s, nor R, nor a linear operand set", word,
-                     node->name);
+    if (word[0] == '+' && read_linear_set(node, word + 1, ret))
+        return true;
+    for (int l = 0; l < node->sig.letters && strlen(word) == 1; l++)
+        if (node->sig.letter[l] == word[0]) {
+            *ret = (Choice)(CHOICE_LETTER + l);
+            return true;
+        }
+    json_fail(at, "\"%s\" is no choice of %s", word, node->name);
+    Str known = str_new(at.doc->arena);
+    str_put(&known, "R");
+    for (int l = 0; l < node->sig.letters; l++)
+        str_putf(&known, " %c", node->sig.letter[l]);
+    for (int i = 0; i < node_linear_sets(node); i++) {
+        str_put(&known, " +");
+        for (int k = 0; k < MAX_IN; k++)
+            if (node_linear_set(node, i) >> k & 1)
+                str_putf(&known, "%d", k);
+    }
+    diag_help(at.doc->diag, "choices are %s", known.at);
+    return false;
 }
 
 static bool read_choice(Json nodes, const Node *node, int atoms, NodeChoice *ret)
@@ -199,8 +228,11 @@ static bool read_choice(Json nodes, const Node *node, int atoms, NodeChoice *ret
     Json list = json_get(nodes, node->name);
     if (!json_want_array(list))
         return false;
-    if (json_len(list) != atoms)
-        return json_fail(list, "%s has %d choices for %d atoms", node->name, json_len(list), atoms);
+    if (json_len(list) != atoms) {
+        json_fail(list, "%s has %d choices for %d atoms", node->name, json_len(list), atoms);
+        diag_help(list.doc->diag, "one word for each atom of \"mesh\", in its order");
+        return false;
+    }
     for (int a = 0; a < atoms; a++) {
         const char *word;
         if (!json_str(json_at(list, a), &word) ||
@@ -210,10 +242,22 @@ static bool read_choice(Json nodes, const Node *node, int atoms, NodeChoice *ret
     return true;
 }
 
+/* Every key is a node, a parameter or a forward value of the class. */
+static bool only_names(Json object, Arena *arena, const Graph *graph, char kind)
+{
+    int most = kind == 'n' ? graph->nodes.n : kind == 'p' ? graph->params.n : graph->values.n;
+    const char **name = ARENA_ARRAY(arena, const char *, most + 1);
+    for (int i = 0; i < most; i++)
+        name[i] = kind == 'n'   ? graph->nodes.at[i].name
+                  : kind == 'p' ? graph->params.at[i].name
+                                : graph->values.at[i].name;
+    return json_only_keys(object, name, most);
+}
+
 static bool read_saved(Json object, const Net *net, const Graph *graph, ClassPlan *choice)
 {
     Json saved = json_get(object, "saved");
-    if (!json_want_object(saved))
+    if (!json_want_object(saved) || !only_names(saved, object.doc->arena, graph, 'v'))
         return false;
     for (int v = 0; v < graph->values.n; v++) {
         const Value *value = &graph->values.at[v];
@@ -234,11 +278,17 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
                        ClassPlan *choice)
 {
     const char *name;
-    if (!json_want_object(object) || !json_str(json_get(object, "name"), &name))
+    static const char *const keys[] = {"name", "in", "out", "nodes", "homes", "saved"};
+    if (!json_want_object(object) || !json_only_keys(object, keys, 6) ||
+        !json_str(json_get(object, "name"), &name))
         return false;
-    if (!str_eq(name, graph->name))
-        return json_fail(json_get(object, "name"), "class %s, where the model has %s", name,
-                         graph->name);
+    if (!str_eq(name, graph->name)) {
+        json_fail(json_get(object, "name"), "class \"%s\", where the model has %s", name,
+                  graph->name);
+        diag_help(object.doc->diag, "classes stand in the order in which the chain first meets "
+                                    "them; was the embedded model edited?");
+        return false;
+    }
     class_plan_alloc(plan->arena, graph, choice);
     if (graph->chain_in != NONE &&
         !read_place(object, "in", net, graph, graph->chain_in, &choice->boundary_in))
@@ -247,7 +297,8 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
         !read_place(object, "out", net, graph, graph->chain_out, &choice->boundary_out))
         return false;
     Json nodes = json_get(object, "nodes"), homes = json_get(object, "homes");
-    if (!json_want_object(nodes) || !json_want_object(homes))
+    if (!json_want_object(nodes) || !only_names(nodes, plan->arena, graph, 'n') ||
+        !json_want_object(homes) || !only_names(homes, plan->arena, graph, 'p'))
         return false;
     for (int n = 0; n < graph->nodes.n; n++)
         if (!read_choice(nodes, &graph->nodes.at[n], plan->mesh.n, &choice->choice[n]))
@@ -275,44 +326,74 @@ static bool read_job(Json object, Job *ret)
         json_opt_num(object, "eps", 0, 1, &ret->eps) &&
         json_opt_num(object, "decay", 0, 1, &ret->decay) &&
         json_opt_num(object, "clip", 0, 1e30, &ret->clip);
-    if (good && !recipe_by_name(ret->recipe))
-        return json_fail(json_get(object, "recipe"), "unknown recipe %s: fp32, bf16 or fp64",
-                         ret->recipe);
-    return good;
+    if (!good || recipe_by_name(ret->recipe))
+        return good;
+    json_fail(json_get(object, "recipe"), "unknown recipe \"%s\"", ret->recipe);
+    diag_help(object.doc->diag, "recipes are fp32, bf16 and fp64");
+    return false;
 }
 
-static bool read_mesh(Json root, Plan *plan)
+static bool read_state_atoms(Json state, Plan *plan)
 {
-    Json mesh = json_get(root, "mesh"), state = json_get(root, "state_atoms");
-    if (!json_want_array(mesh) || !json_want_array(state))
+    if (!json_want_array(state))
         return false;
-    if (json_len(mesh) > MAX_ATOMS)
-        return json_fail(mesh, "%d atoms, at most %d", json_len(mesh), MAX_ATOMS);
-    plan->mesh.n = json_len(mesh);
-    for (int a = 0; a < plan->mesh.n; a++) {
-        Json atom = json_at(mesh, a);
-        int64_t extent, level;
-        int role;
-        if (!json_int(json_get(atom, "extent"), 2, 1 << 20, &extent) ||
-            !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
-            !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level))
-            return false;
-        plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
+    if (plan->mesh.n == 0 && json_len(state) > 0) {
+        json_fail(state, "state over atoms of a mesh that has none");
+        diag_help(state.doc->diag, "stages of one rank share nothing: []");
+        return false;
     }
     for (int i = 0; i < json_len(state); i++) {
         int64_t a;
         if (!json_int(json_at(state, i), 0, plan->mesh.n - 1, &a))
             return false;
+        if (plan->state_atoms >> a & 1) {
+            json_fail(json_at(state, i), "atom %lld twice", (long long)a);
+            diag_help(state.doc->diag, "name each atom once");
+            return false;
+        }
         plan->state_atoms |= (AtomSet)(1u << a);
     }
     return true;
+}
+
+static bool read_mesh(Json root, Plan *plan)
+{
+    static const char *const keys[] = {"extent", "role", "level"};
+    Json mesh = json_get(root, "mesh");
+    int64_t ranks = 1;
+    if (!json_want_array(mesh))
+        return false;
+    if (json_len(mesh) > MAX_ATOMS) {
+        json_fail(mesh, "%d atoms, at most %d are possible", json_len(mesh), MAX_ATOMS);
+        diag_help(mesh.doc->diag, "join neighbours of one role and level");
+        return false;
+    }
+    plan->mesh.n = json_len(mesh);
+    for (int a = 0; a < plan->mesh.n; a++) {
+        Json atom = json_at(mesh, a);
+        int64_t extent, level;
+        int role;
+        if (!json_want_object(atom) || !json_only_keys(atom, keys, 3) ||
+            !json_int(json_get(atom, "extent"), 2, RANKS_MAX, &extent) ||
+            !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
+            !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level))
+            return false;
+        plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
+        ranks *= extent;
+        if (ranks > RANKS_MAX) {
+            json_fail(atom, "the extents so far multiply to more than %d ranks", RANKS_MAX);
+            diag_help(mesh.doc->diag, "the mesh is that of one stage");
+            return false;
+        }
+    }
+    return read_state_atoms(json_get(root, "state_atoms"), plan);
 }
 
 static bool read_numbers(Json root, Plan *plan)
 {
     int64_t ranks, stages, micros;
     int schedule;
-    if (!json_int(json_get(root, "ranks"), 1, 1 << 24, &ranks) ||
+    if (!json_int(json_get(root, "ranks"), 1, RANKS_MAX, &ranks) ||
         !json_int(json_get(root, "stages"), 1, 1024, &stages) ||
         !json_int(json_get(root, "micro_batch"), 1, 1 << 30, &plan->micro_batch) ||
         !json_int(json_get(root, "micro_batches"), 1, 1 << 20, &micros) ||
@@ -327,9 +408,11 @@ static bool read_numbers(Json root, Plan *plan)
     Json links = json_get(root, "first_link");
     if (!json_want_array(links))
         return false;
-    if (json_len(links) != plan->stages + 1)
-        return json_fail(links, "%d numbers for %d stages; one more than stages", json_len(links),
-                         plan->stages);
+    if (json_len(links) != plan->stages + 1) {
+        json_fail(links, "%d numbers for %d stages", json_len(links), plan->stages);
+        diag_help(links.doc->diag, "one more than there are stages: each begins at its number");
+        return false;
+    }
     plan->first_link = ARENA_ARRAY(plan->arena, int, plan->stages + 1);
     for (int i = 0; i <= plan->stages; i++) {
         int64_t link;
@@ -346,18 +429,20 @@ static bool read_rows(Json rows, Plan *plan)
     static const char *const key[2] = {"forward_ns", "backward_ns"};
     if (!rows.value)
         return true;
-    if (!json_want_object(rows) ||
-        !json_int(json_get(rows, "hop_ns"), 0, INT64_C(1) << 50, &plan->hop_ns))
+    if (!json_want_object(rows) || !json_int(json_get(rows, "hop_ns"), 0, ns_max, &plan->hop_ns))
         return false;
     for (int part = 0; part < 2; part++) {
         Json list = json_get(rows, key[part]);
         if (!json_want_array(list))
             return false;
-        if (json_len(list) != plan->stages)
-            return json_fail(list, "%d numbers for %d stages", json_len(list), plan->stages);
+        if (json_len(list) != plan->stages) {
+            json_fail(list, "%d numbers for %d stages", json_len(list), plan->stages);
+            diag_help(list.doc->diag, "one number a stage, or no \"rows\" at all");
+            return false;
+        }
         plan->row_ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
         for (int s = 0; s < plan->stages; s++)
-            if (!json_int(json_at(list, s), 0, INT64_C(1) << 50, &plan->row_ns[part][s]))
+            if (!json_int(json_at(list, s), 0, ns_max, &plan->row_ns[part][s]))
                 return false;
     }
     return true;
@@ -375,9 +460,14 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])) ||
         !json_str(json_get(root, "format"), &format))
         return false;
-    if (!str_eq(format, format_name))
-        return json_fail(json_get(root, "format"), "format %s, this lplan reads %s", format,
-                         format_name);
+    if (!str_eq(format, format_name)) {
+        json_fail(json_get(root, "format"), "format \"%s\", this lplan reads %s", format,
+                  format_name);
+        diag_help(diag, str_eq(format, "lplan-model/1")
+                            ? "that is a model: lplan plan makes a plan of it"
+                            : "make the plan again with lplan plan");
+        return false;
+    }
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
         !read_numbers(root, plan) || !read_rows(json_get(root, "rows"), plan))
@@ -390,15 +480,17 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
     Json classes = json_get(root, "classes");
     if (!json_want_array(classes))
         return false;
-    if (json_len(classes) != net->classes.n)
-        return json_fail(classes, "%d classes, the model has %d", json_len(classes),
-                         net->classes.n);
+    if (json_len(classes) != net->classes.n) {
+        json_fail(classes, "%d classes, the model has %d", json_len(classes), net->classes.n);
+        diag_help(diag, "one for every kind of link; was the embedded model edited?");
+        return false;
+    }
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
         if (!read_class(json_at(classes, c), plan, net, net->classes.at[c], &plan->class[c]))
             return false;
     *ret_net = net;
-    return plan_verify(plan, net, diag);
+    return plan_verify_file(plan, net, diag, root);
 }
 
 Plan *plan_load(Arena *arena, Diag *diag, const char *path, Net **ret_net)

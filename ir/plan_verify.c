@@ -1,96 +1,328 @@
-/* plan_verify.c - is this plan one that can be lowered? Every fault is reported, by class and name.
- */
+/* plan_verify.c - is this plan one that can be lowered? Every fault is reported, with its place in
+ * the file the plan was read from. */
 #include "ir/plan.h"
+#include "ir/sig.h"
 
-static bool verify_numbers(const Plan *plan, const Net *net, Diag *diag)
+/* file: the object whose members say it; doc NULL when the plan was made in memory. */
+typedef struct Verify {
+    const Plan *plan;
+    const Net *net;
+    Arena *scratch;
+    Diag *diag;
+    Json file;
+} Verify;
+
+static Json at_key(Json object, const char *key)
 {
+    return object.doc ? json_get(object, key) : object;
+}
+
+static Json at_index(Json array, int index)
+{
+    return array.doc ? json_at(array, index) : array;
+}
+
+static bool fault(const Verify *v, Json at, const char *text)
+{
+    if (at.doc)
+        json_fail(at, "%s", text);
+    else
+        diag_error(v->diag, NO_SPAN, "%s", text);
+    return false;
+}
+
+#define SAY(v, ...) arena_printf((v)->scratch, __VA_ARGS__)
+
+/* Most hand edits end here; what they break is not to be mended by hand. */
+static bool undo(const Verify *v)
+{
+    diag_help(v->diag, "undo the edit, or make the plan again: lplan plan --pin …");
+    return false;
+}
+
+/* ---- numbers ---- */
+
+static bool verify_counts(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    int64_t stage_ranks = mesh_ranks(&plan->mesh);
+    int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     bool good = true;
-    int stage_ranks = mesh_ranks(&plan->mesh),
-        dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
-    if (plan->stages < 1 || stage_ranks * plan->stages != plan->ranks)
-        good = diag_error(diag, NO_SPAN, "%d stages of %d ranks are not %d ranks", plan->stages,
-                          stage_ranks, plan->ranks);
-    if (plan->micro_batch * dp * plan->micro_batches != plan->job.global_batch)
-        good =
-            diag_error(diag, NO_SPAN,
-                       "micro-batch %lld x dp %d x %d micro-batches is not the global batch %lld",
-                       (long long)plan->micro_batch, dp, plan->micro_batches,
-                       (long long)plan->job.global_batch);
-    if (net->dims.at[net->batch].extent != plan->micro_batch * dp)
-        good = diag_error(
-            diag, NO_SPAN, "the model was read for %lld sequences, the plan says %lld",
-            (long long)net->dims.at[net->batch].extent, (long long)(plan->micro_batch * dp));
-    if (!recipe_by_name(plan->job.recipe))
-        good = diag_error(diag, NO_SPAN, "unknown recipe %s", plan->job.recipe);
-    for (int s = 0; s < plan->stages; s++)
-        if (plan->first_link[s] >= plan->first_link[s + 1])
-            good = diag_error(diag, NO_SPAN, "stage %d has no layer", s);
-    if (plan->first_link[0] != 0 || plan->first_link[plan->stages] != net->chain.n)
-        good = diag_error(diag, NO_SPAN, "the stages do not cover the chain of %d links",
-                          net->chain.n);
+    if (plan->stages < 1 || stage_ranks * plan->stages != plan->ranks) {
+        good = fault(v, at_key(v->file, "ranks"),
+                     SAY(v, "%d stages of %lld ranks are not %d ranks", plan->stages,
+                         (long long)stage_ranks, plan->ranks));
+        diag_help(v->diag, "the product of the mesh extents times \"stages\" is \"ranks\"");
+    }
+    if (plan->cluster && plan->ranks > plan->cluster->devices) {
+        good = fault(
+            v, at_key(v->file, "ranks"),
+            SAY(v, "%d ranks on a cluster of %d devices", plan->ranks, plan->cluster->devices));
+        diag_help(v->diag, "a rank has a device of its own");
+    }
+    int64_t sequences = plan->micro_batch * dp;
+    if (plan->job.global_batch % sequences != 0 ||
+        plan->job.global_batch / sequences != plan->micro_batches) {
+        good = fault(v, at_key(v->file, "micro_batches"),
+                     SAY(v,
+                         "micro-batch %lld x dp %d x %d micro-batches is not the global batch "
+                         "%lld",
+                         (long long)plan->micro_batch, dp, plan->micro_batches,
+                         (long long)plan->job.global_batch));
+        diag_help(v->diag, "their product is the job's \"global_batch\"");
+    }
+    if (v->net->dims.at[v->net->batch].extent != sequences)
+        good = fault(v, at_key(v->file, "micro_batch"),
+                     SAY(v, "the model was read for %lld sequences, the plan says %lld",
+                         (long long)v->net->dims.at[v->net->batch].extent, (long long)sequences));
+    if (!recipe_by_name(plan->job.recipe)) {
+        good = fault(v, at_key(at_key(v->file, "job"), "recipe"),
+                     SAY(v, "unknown recipe %s", plan->job.recipe));
+        diag_help(v->diag, "recipes are fp32, bf16 and fp64");
+    }
     return good;
 }
 
-static bool verify_place(const Plan *plan, const Net *net, const Graph *graph, ValueId id,
-                         const Placement *place, const char *what, bool partial, Diag *diag)
+static bool verify_mesh(const Verify *v)
 {
-    if (id == NONE)
-        return true;
-    const Value *value = &graph->values.at[id];
-    if (!place_fits(&plan->mesh, net, value, place))
-        return diag_error(diag, NO_SPAN, "%s of %s in class %s does not divide by its atoms", what,
-                          value->name, graph->name);
-    if (!partial && place->partial)
-        return diag_error(diag, NO_SPAN, "%s of %s in class %s is Partial", what, value->name,
-                          graph->name);
+    const Mesh *mesh = &v->plan->mesh;
+    for (int a = 0; v->plan->cluster && a < mesh->n; a++) {
+        if (mesh->atom[a].level < v->plan->cluster->levels)
+            continue;
+        fault(v, at_key(at_index(at_key(v->file, "mesh"), a), "level"),
+              SAY(v, "level %d of a cluster with %d link levels", mesh->atom[a].level,
+                  v->plan->cluster->levels));
+        diag_help(v->diag, "levels count from 0, the fastest link");
+        return false;
+    }
     return true;
 }
 
-static bool verify_class(const Plan *plan, const Net *net, int c, Diag *diag)
+static bool verify_cuts(const Verify *v)
 {
-    const Graph *graph = net->classes.at[c];
-    const ClassPlan *choice = &plan->class[c];
+    const Plan *plan = v->plan;
+    Json links = at_key(v->file, "first_link");
     bool good = true;
-    for (int n = 0; n < graph->nodes.n; n++) {
-        Placement in[MAX_IN], out[MAX_OUT];
-        if (!place_node(&plan->mesh, net, graph, &graph->nodes.at[n], &choice->choice[n], in, out))
-            good = diag_error(diag, NO_SPAN, "node %s of class %s cannot be placed so",
-                              graph->nodes.at[n].name, graph->name);
+    for (int s = 0; s < plan->stages; s++) {
+        if (plan->first_link[s] < plan->first_link[s + 1])
+            continue;
+        good = fault(v, at_index(links, s + 1), SAY(v, "stage %d has no layer", s));
+        diag_help(v->diag, "the numbers grow from stage to stage");
     }
+    if (plan->first_link[0] == 0 && plan->first_link[plan->stages] == v->net->chain.n)
+        return good;
+    fault(v, links, SAY(v, "the stages do not cover the chain of %d links", v->net->chain.n));
+    diag_help(v->diag, "the first number is 0, the last %d", v->net->chain.n);
+    return false;
+}
+
+/* ---- placements ---- */
+
+typedef struct Class {
+    const Verify *v;
+    const Graph *graph;
+    const ClassPlan *plan;
+    Json file;
+} Class;
+
+static bool verify_place(const Class *c, ValueId id, const Placement *place, Json at,
+                         const char *what, bool partial)
+{
+    if (id == NONE)
+        return true;
+    const Verify *v = c->v;
+    const Value *value = &c->graph->values.at[id];
+    AtomSet known = (AtomSet)((1u << v->plan->mesh.n) - 1);
+    if (place_used(place) & ~known) {
+        fault(v, at,
+              SAY(v, "%s of %s in class %s names an atom that the mesh lacks", what, value->name,
+                  c->graph->name));
+        diag_help(v->diag, "the mesh has %d atoms, a0 and on", v->plan->mesh.n);
+        return false;
+    }
+    if (!place_fits(&v->plan->mesh, v->net, value, place)) {
+        fault(v, at,
+              SAY(v, "%s of %s in class %s does not divide by its atoms", what, value->name,
+                  c->graph->name));
+        return undo(v);
+    }
+    if (!partial && place->partial) {
+        fault(v, at, SAY(v, "%s of %s in class %s is Partial", what, value->name, c->graph->name));
+        diag_help(v->diag, "state and what links hand on is whole or cut, never a sum to be made");
+        return false;
+    }
+    return true;
+}
+
+static bool verify_nodes(const Class *c)
+{
+    const Verify *v = c->v;
+    bool good = true;
+    for (int n = 0; n < c->graph->nodes.n; n++) {
+        const Node *node = &c->graph->nodes.at[n];
+        Placement in[MAX_IN], out[MAX_OUT];
+        if (place_node(&v->plan->mesh, v->net, c->graph, node, &c->plan->choice[n], in, out))
+            continue;
+        good = fault(v, at_key(at_key(c->file, "nodes"), node->name),
+                     SAY(v, "node %s of class %s cannot be placed so", node->name, c->graph->name));
+        SigText sig = sig_of_node(c->graph, node);
+        Str text = str_new(v->scratch);
+        sig_put(&text, &sig);
+        diag_help(v->diag,
+                  "it computes %s; extents divide by the atoms on their letter, and a sum "
+                  "is made only where the op is linear",
+                  text.at);
+    }
+    return good;
+}
+
+static bool verify_class(const Class *c)
+{
+    const Graph *graph = c->graph;
+    bool good = verify_nodes(c);
+    for (int p = 0; p < graph->params.n; p++) {
+        const Param *param = &graph->params.at[p];
+        good &= verify_place(c, param->value, &c->plan->home[p],
+                             at_key(at_key(c->file, "homes"), param->name), "the home", false);
+    }
+    good &= verify_place(c, graph->chain_in, &c->plan->boundary_in, at_key(c->file, "in"),
+                         "the boundary", false);
+    good &= verify_place(c, graph->chain_out, &c->plan->boundary_out, at_key(c->file, "out"),
+                         "the boundary", false);
+    for (int i = 0; i < graph->values.n; i++)
+        if (c->plan->keep[i] == KEEP_SAVED)
+            good &= verify_place(c, i, &c->plan->saved[i],
+                                 at_key(at_key(c->file, "saved"), graph->values.at[i].name),
+                                 "the saved copy", true);
+    return good;
+}
+
+/* ---- ways ---- */
+
+/* What a class's values are made as, and the search for a way to what is asked of them. */
+typedef struct Ways {
+    const Class *c;
+    PathTable *paths;
+    Placement *made; /* per value */
+    bool *known;
+} Ways;
+
+static bool verify_way(const Ways *w, ValueId id, const Placement *want, Json at, const char *who)
+{
+    const Verify *v = w->c->v;
+    Path path;
+    const Value *value = &w->c->graph->values.at[id];
+    if (!w->known[id] || path_find(w->paths, value, &w->made[id], want, &path))
+        return true;
+    Str text = str_new(v->scratch);
+    str_putf(&text, "no way to bring %s of class %s from ", value->name, w->c->graph->name);
+    place_put(&text, v->net, value, &w->made[id]);
+    str_put(&text, " to ");
+    place_put(&text, v->net, value, want);
+    str_putf(&text, ", as %s wants it", who);
+    fault(v, at, text.at);
+    return undo(v);
+}
+
+static void make(Ways *w, ValueId id, Placement place)
+{
+    if (id == NONE)
+        return;
+    w->made[id] = place;
+    w->known[id] = true;
+}
+
+/* Whatever a node reads must be reachable from what its maker makes. Copies made on the way only
+ * add to the choice. */
+static bool verify_ways(const Class *c)
+{
+    const Verify *v = c->v;
+    const Graph *graph = c->graph;
+    MovePrice price = path_plain_price(4);
+    Ways w = {.c = c,
+              .paths = path_table_new(v->scratch, &v->plan->mesh, v->net, &price),
+              .made = ARENA_ARRAY(v->scratch, Placement, graph->values.n + 1),
+              .known = ARENA_ARRAY(v->scratch, bool, graph->values.n + 1)};
+    make(&w, graph->chain_in, c->plan->boundary_in);
+    make(&w, graph->grad_in, c->plan->boundary_out);
     for (int p = 0; p < graph->params.n; p++)
-        good &= verify_place(plan, net, graph, graph->params.at[p].value, &choice->home[p],
-                             "the home", false, diag);
-    good &= verify_place(plan, net, graph, graph->chain_in, &choice->boundary_in, "the boundary",
-                         false, diag);
-    good &= verify_place(plan, net, graph, graph->chain_out, &choice->boundary_out, "the boundary",
-                         false, diag);
-    for (int v = 0; v < graph->values.n; v++)
-        if (choice->keep[v] == KEEP_SAVED)
-            good &=
-                verify_place(plan, net, graph, v, &choice->saved[v], "the saved copy", true, diag);
+        make(&w, graph->params.at[p].value, c->plan->home[p]);
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        Json at = at_key(at_key(c->file, "nodes"), node->name);
+        Placement in[MAX_IN], out[MAX_OUT];
+        place_node(&v->plan->mesh, v->net, graph, node, &c->plan->choice[n], in, out);
+        for (int k = 0; k < node->ins; k++)
+            if (!verify_way(&w, node->in[k], &in[k], at, node->name))
+                return false;
+        for (int k = 0; k < node->outs; k++) {
+            ValueId id = node->out[k];
+            make(&w, id, out[k]);
+            if (node->seg != SEG_FORWARD || c->plan->keep[id] != KEEP_SAVED)
+                continue;
+            at = at_key(at_key(c->file, "saved"), graph->values.at[id].name);
+            if (!verify_way(&w, id, &c->plan->saved[id], at, "what is saved"))
+                return false;
+        }
+    }
+    return (graph->chain_out == NONE || verify_way(&w, graph->chain_out, &c->plan->boundary_out,
+                                                   at_key(c->file, "out"), "the next link")) &&
+           (graph->grad_out == NONE || verify_way(&w, graph->grad_out, &c->plan->boundary_in,
+                                                  at_key(c->file, "in"), "the link before"));
+}
+
+/* ---- between classes ---- */
+
+static bool verify_seams(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    const Net *net = v->net;
+    Json classes = at_key(v->file, "classes");
+    for (int i = 0; i + 1 < net->chain.n; i++) {
+        int from = net->chain.at[i].class, to = net->chain.at[i + 1].class;
+        if (place_equal(&plan->class[from].boundary_out, &plan->class[to].boundary_in))
+            continue;
+        fault(v, at_key(at_index(classes, to), "in"),
+              SAY(v, "link %d hands on another placement than link %d takes", i, i + 1));
+        diag_help(v->diag, "\"out\" of class %s and \"in\" of class %s are to be the same",
+                  net->classes.at[from]->name, net->classes.at[to]->name);
+        return false;
+    }
+    for (int i = 0; i < net->params.n; i++) {
+        const NetParam *param = &net->params.at[i];
+        for (int use = 1; use < param->uses; use++) {
+            int class = param->use_class[use], mine = param->use_param[use];
+            if (place_equal(&plan->class[param->use_class[0]].home[param->use_param[0]],
+                            &plan->class[class].home[mine]))
+                continue;
+            fault(v,
+                  at_key(at_key(at_index(classes, class), "homes"),
+                         net->classes.at[class]->params.at[mine].name),
+                  SAY(v, "the uses of the tied parameter %s have different homes", param->name));
+            diag_help(v->diag, "it is one tensor: write the same home in both classes");
+            return false;
+        }
+    }
+    return true;
+}
+
+bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
+{
+    Verify v = {plan, net, arena_new("verify"), diag, file};
+    bool good = verify_counts(&v) & verify_mesh(&v) & verify_cuts(&v);
+    bool legal = true;
+    for (int pass = 0; pass < 2 && legal; pass++)
+        for (int c = 0; c < net->classes.n; c++) {
+            Class class = {&v, net->classes.at[c], &plan->class[c],
+                           at_index(at_key(file, "classes"), c)};
+            legal &= pass == 0 ? verify_class(&class) : verify_ways(&class);
+        }
+    good = good && legal && verify_seams(&v);
+    arena_free(v.scratch);
     return good;
 }
 
 bool plan_verify(const Plan *plan, const Net *net, Diag *diag)
 {
-    bool good = verify_numbers(plan, net, diag);
-    for (int c = 0; c < net->classes.n; c++)
-        good &= verify_class(plan, net, c, diag);
-    for (int i = 0; good && i + 1 < net->chain.n; i++) {
-        const ClassPlan *a = &plan->class[net->chain.at[i].class],
-                        *b = &plan->class[net->chain.at[i + 1].class];
-        if (!place_equal(&a->boundary_out, &b->boundary_in))
-            good = diag_error(diag, NO_SPAN,
-                              "link %d hands on another placement than link %d takes", i, i + 1);
-    }
-    for (int i = 0; good && i < net->params.n; i++) {
-        const NetParam *param = &net->params.at[i];
-        for (int use = 1; use < param->uses; use++)
-            if (!place_equal(&plan->class[param->use_class[0]].home[param->use_param[0]],
-                             &plan->class[param->use_class[use]].home[param->use_param[use]]))
-                good = diag_error(diag, NO_SPAN,
-                                  "the uses of the tied parameter %s have different homes",
-                                  param->name);
-    }
-    return good;
+    return plan_verify_file(plan, net, diag, (Json){0});
 }

@@ -194,12 +194,14 @@ int cmd_plan(int argc, char **argv)
         .max_args = 2,
     };
     Cli *cli = cli_begin(&spec, argc, argv);
-    Problem problem;
+    Problem problem = {.arena = NULL};
     Pins pins;
     SearchLimits limits = {0};
     if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns))
         return cli_end(cli, CLI_USAGE);
-    if (!ask_problem(cli, &problem))
-        return cli_end(cli, CLI_INPUT);
-    return cli_end(cli, plan_problem(cli, &problem, &pins, &limits));
+    int code = ask_problem(cli, &problem) ? plan_problem(cli, &problem, &pins, &limits) : CLI_INPUT;
+    json_doc_free(problem.model);
+    if (problem.cluster)
+        json_doc_free(problem.cluster->doc);
+    return cli_end(cli, code);
 }

@@ -35,6 +35,8 @@ class Job:
 
     def __init__(self, trainer, log, *options):
         self.log = pathlib.Path(log)
+        if self.log.exists():
+            raise Failed(f"{log} is of another job")
         self.trainer = str(trainer / "trainer")
         words = [LPLAN, "run", trainer, "--quiet", "--log", log, *options]
         self.process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE,
@@ -53,13 +55,13 @@ class Job:
                 raise Failed(f"no {count} steps: {self.process.returncode}\n{out}{err}")
             time.sleep(0.05)
 
-    def ranks(self, count):
-        """Process id of each rank, from its status file."""
-        pids = []
-        for rank in range(count):
-            status = json.loads((self.log / f"rank-{rank}.status").read_text())
-            pids.append(status["pid"])
-        return pids
+    def send(self, rank, signal_number):
+        """Sends a signal to a rank, which its status file names, and gives its process id."""
+        pid = json.loads((self.log / f"rank-{rank}.status").read_text())["pid"]
+        if pid not in self.left():
+            raise Failed(f"rank {rank} should be process {pid}; running: {self.left()}")
+        os.kill(pid, signal_number)
+        return pid
 
     def end(self, seconds):
         """(status, seconds it took, stdout, stderr)"""
@@ -95,7 +97,8 @@ class Job:
 
 
 def one_line(text, pattern):
-    lines = [line for line in text.splitlines() if line.strip()]
+    # A list under the line, indented, belongs to it.
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("    ")]
     if len(lines) != 1 or not lines[0].startswith("lplan: "):
         raise Failed(f"not exactly one line of ours:\n{text}")
     if not re.search(pattern, lines[0]):
@@ -125,15 +128,14 @@ class Failures:
 
     # ---- a rank dies or stops ----
 
-    def killed(self, name, ranks, victim):
-        job = Job(self.trainer[name], self.log(f"killed-{name}"), "--data", self.text, "--steps",
-                  LONG)
+    def killed(self, name, victim):
+        job = Job(self.trainer[name], self.log(f"killed-{name}-{victim}"), "--data", self.text,
+                  "--steps", LONG)
         job.wait_steps(3)
-        pids = job.ranks(ranks)
-        os.kill(pids[victim], signal.SIGKILL)
+        pid = job.send(victim, signal.SIGKILL)
         status, seconds, _, err = job.end(30)
-        line = one_line(err, rf"rank {victim} \(stage \d, host .*, pid {pids[victim]}\) died of "
-                             r"signal 9 \(Killed\) at step \d+, `.+`")
+        line = one_line(err, rf"rank {victim} \(stage \d, host .*, pid {pid}\) died of signal 9 "
+                             r"\(Killed\) at step \d+, `.+`")
         if status == 0:
             raise Failed(f"the job ended with 0\n{err}")
         time.sleep(0.5)
@@ -146,15 +148,8 @@ class Failures:
         job = Job(self.trainer["four"], self.log("frozen"), "--data", self.text, "--steps", LONG,
                   "--timeout", 3)
         job.wait_steps(3)
-        pids = job.ranks(4)
-        os.kill(pids[2], signal.SIGSTOP)
-        try:
-            status, seconds, _, err = job.end(30)
-        finally:
-            try:
-                os.kill(pids[2], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        job.send(2, signal.SIGSTOP)
+        status, seconds, _, err = job.end(30)
         line = one_line(err, r"waiting for rank 2")
         time.sleep(0.5)
         if status == 0 or job.left():
@@ -165,7 +160,7 @@ class Failures:
 
     def stopped(self, name, signal_number):
         saved = self.shop.path / f"stopped-{name}-{int(signal_number)}.safetensors"
-        job = Job(self.trainer[name], self.log(f"stopped-{name}"), "--data", self.text, "--steps",
+        job = Job(self.trainer[name], self.log(f"stopped-{name}-{int(signal_number)}"), "--data", self.text, "--steps",
                   LONG, "--save", saved)
         job.wait_steps(3)
         job.process.send_signal(signal_number)
@@ -278,10 +273,10 @@ def main():
         jobs = tap.case("trainers of one, two and four ranks", Failures, shop)
         if jobs is None:
             tap.end()
-        tap.case("kill -9 of rank 1 of 2", jobs.killed, "two", 2, 1)
-        tap.case("kill -9 of rank 0 of 2", jobs.killed, "two", 2, 0)
-        tap.case("kill -9 of rank 2 of 4", jobs.killed, "four", 4, 2)
-        tap.case("kill -9 of rank 3 of 4, across stages", jobs.killed, "cross", 4, 3)
+        tap.case("kill -9 of rank 1 of 2", jobs.killed, "two", 1)
+        tap.case("kill -9 of rank 0 of 2", jobs.killed, "two", 0)
+        tap.case("kill -9 of rank 2 of 4", jobs.killed, "four", 2)
+        tap.case("kill -9 of rank 3 of 4, across stages", jobs.killed, "cross", 3)
         tap.case("a frozen rank is named", jobs.frozen)
         tap.case("SIGTERM saves, one rank", jobs.stopped, "one", signal.SIGTERM)
         tap.case("SIGTERM saves, four ranks", jobs.stopped, "four", signal.SIGTERM)

@@ -10,9 +10,8 @@
  * (handmade_keep). Sequences and their number are the net's. */
 Plan *handmade_plan(Arena *arena, const Net *net, const Mesh *mesh, int micro_batches);
 /* The choice of a node, a word an atom: a letter of its signature, "R", or "+k", its k-th linear
- * set. */
+ * set. Backward nodes have choices of their own: name each. */
 void handmade_choose(ClassPlan *plan, const Graph *graph, const char *node, const char *words);
-/* The same for the node and every backward node that comes of it is not implied: name each. */
 void handmade_home(ClassPlan *plan, const Net *net, const Graph *graph, const char *param,
                    const char *place);
 /* Saves every forward value as its maker makes it: call it after the choices. */

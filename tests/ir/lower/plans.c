@@ -10,14 +10,14 @@
 #include "tests/ir/tiny_models.h"
 
 const PlanCase plan_cases[] = {
-    {tiny_llama, NULL, 1, 4, 6, "mbs=1", NULL},
-    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1", NULL},
-    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1,schedule=gpipe,recompute=full", NULL},
-    {tiny_llama, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,sp=1,zero=1,mbs=1", NULL},
-    {tiny_llama, NULL, 8, 6, 8, "tp=2,dp=2,pp=2,sp=1,zero=1,mbs=1", "bf16"},
-    {tiny_gpt2, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,zero=0,mbs=2", NULL},
-    {tiny_gpt2, NULL, 8, 12, 8, "tp=2,dp=2,pp=2,zero=1,mbs=1,sp=1", NULL},
-    {tiny_gpt2, NULL, 4, 6, 8, "tp=1,dp=2,pp=2,zero=1,mbs=1,schedule=gpipe", "bf16"},
+    {tiny_llama, NULL, 1, 4, 6, "mbs=1", NULL, 0},
+    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1", NULL, 0},
+    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1,schedule=gpipe,recompute=full", NULL, 0},
+    {tiny_llama, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,sp=1,zero=1,mbs=1", NULL, 0},
+    {tiny_llama, NULL, 8, 6, 8, "tp=2,dp=2,pp=2,sp=1,zero=1,mbs=1", "bf16", 0},
+    {tiny_gpt2, NULL, 4, 8, 8, "tp=2,dp=2,pp=1,zero=0,mbs=2", NULL, 0},
+    {tiny_gpt2, NULL, 8, 12, 8, "tp=2,dp=2,pp=2,zero=1,mbs=1,sp=1", NULL, 0},
+    {tiny_gpt2, NULL, 4, 6, 8, "tp=1,dp=2,pp=2,zero=1,mbs=1,schedule=gpipe", "bf16", 0},
     {.model = NULL},
 };
 
@@ -52,6 +52,8 @@ static Plan *make(Arena *arena, const PlanCase *what, Problem *problem, Net **re
     Plan *plan = plan_make(problem, &pins, NULL, ret_net);
     if (!plan)
         fail_printed(diag, what);
+    if (what->bucket_bytes)
+        plan->bucket_bytes = what->bucket_bytes;
     return plan;
 }
 

@@ -11,6 +11,7 @@ typedef struct PlanCase {
     int64_t batch, sequence; /* of the job */
     const char *pins;        /* "tp=2,pp=2,schedule=1f1b" */
     const char *recipe;      /* NULL: fp32 */
+    int64_t bucket_bytes;    /* 0: the planner's */
 } PlanCase;
 
 /* Fails the test with the printed errors when there is no such plan. */

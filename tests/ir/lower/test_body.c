@@ -2,6 +2,7 @@
  * programs. */
 #include "ir/lower/body.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/lower/program.h"
@@ -227,6 +228,51 @@ static void test_body_text(void **state)
     for_each(check_text);
 }
 
+/* Entries that a line of program_put_tables stands for: its words, those of a loop as often as it
+ * says. */
+static int count_entries(const char *line)
+{
+    int n = 0, times = 1, repeats = 0;
+    const char *end = strchr(line, '\n');
+    for (const char *at = strchr(line, ':') + 1; at < end;) {
+        at += strspn(at, " ");
+        size_t length = strcspn(at, " \n");
+        if (*at == '{')
+            times = repeats;
+        else if (*at == '}')
+            times = 1;
+        else if (*at >= '0' && *at <= '9')
+            repeats = atoi(at);
+        else if (length > 0 && *at != 'x')
+            n += times;
+        at += length;
+    }
+    return n;
+}
+
+/* The table of a long schedule is folded, and stands for all of it. */
+static void test_folded_tables(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Arena *arena = arena_new("tables");
+        PlanCase what = plan_cases[1 + i];
+        what.batch = 40;
+        const Program *program = program_of(arena, &what);
+        Str tables = str_new(arena);
+        program_put_tables(&tables, program);
+        assert_true(tables.n < 600);
+        const char *line = tables.at;
+        for (int s = 0; s < program->stages; s++) {
+            assert_int_equal(count_entries(line), program->stage[s].table.n);
+            assert_non_null(strstr(line, " x { "));
+            line = strchr(line, '\n') + 1;
+        }
+        assert_string_equal(line, "");
+        arena_free(arena);
+    }
+}
+
 static void test_program_text(void **state)
 {
     (void)state;
@@ -257,7 +303,7 @@ int main(void)
         cmocka_unit_test(test_fused_copies), cmocka_unit_test(test_what_fuses),
         cmocka_unit_test(test_temps_stay),   cmocka_unit_test(test_saved_values),
         cmocka_unit_test(test_recompute),    cmocka_unit_test(test_body_text),
-        cmocka_unit_test(test_program_text),
+        cmocka_unit_test(test_program_text), cmocka_unit_test(test_folded_tables),
     };
     return cmocka_run_group_tests(group, NULL, NULL) != 0;
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "ir/base/rng.h"
 #include "tests/check.h"
 #include "tests/ir/lower/plans.h"
 
@@ -328,12 +329,84 @@ static void test_one_rank_lies(void **state)
     program_each(check_lies);
 }
 
+/* A program too large to walk every rank in full: the others are walked on one micro-batch, and
+ * their lies are found there. */
+static void test_large_program(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("large");
+    PlanCase what = {model_with_layers(arena, plan_cases[0].model, 8),
+                     NULL,
+                     4,
+                     128,
+                     4,
+                     "tp=2,dp=2,pp=1,sp=1,zero=1,mbs=1",
+                     NULL,
+                     0};
+    Program *program = program_of(arena, &what);
+    CheckReport report;
+    assert_true(program_holds(program, NULL, &report));
+    assert_int_equal(report.full, 1);
+    assert_int_equal(report.coordinates, 4);
+    check_lies(arena, program, NONE);
+    arena_free(arena);
+}
+
+/* ---- many programs ---- */
+
+static int draw(uint64_t seed, uint64_t index, int n)
+{
+    return (int)(rng_u64(99, seed, index) % (uint64_t)n);
+}
+
+/* Whatever the pins, the layers, the batch and the buckets: it holds, and a few of its events
+ * dropped are missed. */
+static void test_random_programs(void **state)
+{
+    (void)state;
+    static const char *const recipe[] = {"fp32", "bf16", "fp64"};
+    for (uint64_t i = 0; i < 60; i++) {
+        Arena *arena = arena_new("random");
+        int pp = 1 + draw(i, 0, 3), dp = 1 + draw(i, 1, 3), tp = 1 << draw(i, 2, 2),
+            mbs = 1 + draw(i, 3, 2);
+        int layers = pp + draw(i, 4, 3), m = 1 + draw(i, 5, 6);
+        PlanCase what = {model_with_layers(arena, plan_cases[draw(i, 6, 2) ? 0 : 5].model, layers),
+                         NULL,
+                         pp * dp * tp,
+                         mbs * dp * m,
+                         4 + 4 * draw(i, 7, 2),
+                         NULL,
+                         recipe[draw(i, 8, 3)],
+                         0};
+        what.pins =
+            arena_printf(arena, "tp=%d,dp=%d,pp=%d,sp=%d,zero=%d,recompute=%s,mbs=%d,schedule=%s",
+                         tp, dp, pp, tp > 1 && draw(i, 9, 2), draw(i, 10, 2),
+                         draw(i, 11, 2) ? "full" : "none", mbs, draw(i, 12, 2) ? "gpipe" : "1f1b");
+        what.bucket_bytes = draw(i, 13, 2) ? 200 + draw(i, 14, 3000) : 0;
+        Program *program = program_of(arena, &what);
+        CheckReport report, broken;
+        if (!program_holds(program, NULL, &report))
+            fail_msg("%d layers, %d micro-batches, %s, %s: called wrong", layers, m, what.pins,
+                     what.recipe);
+        for (int s = 0; s < pp; s++) {
+            assert_true(stage_holds(program, s, 0, NULL, &report));
+            for (int64_t k = 0; k < report.events; k += report.events / 4 + 1) {
+                Drop drop = {.at = k};
+                CheckTap tap = {drop_wait, &drop};
+                assert_false(stage_holds(program, s, 0, &tap, &broken));
+            }
+        }
+        arena_free(arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest group[] = {
         cmocka_unit_test(test_good_programs),         cmocka_unit_test(test_dropped_events),
         cmocka_unit_test(test_waits_for_later_steps), cmocka_unit_test(test_left_out_steps),
         cmocka_unit_test(test_shifted_operands),      cmocka_unit_test(test_one_rank_lies),
+        cmocka_unit_test(test_large_program),         cmocka_unit_test(test_random_programs),
     };
     return cmocka_run_group_tests(group, NULL, NULL) != 0;
 }

@@ -73,7 +73,7 @@ static void test_ring_sizes(void **state)
             for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
                 Arena *arena = arena_new("case");
                 PlanCase what = {
-                    model_with_layers(arena, plan_cases[0].model, 5), NULL, p, m, 4, NULL, NULL};
+                    model_with_layers(arena, plan_cases[0].model, 5), NULL, p, m, 4, NULL, NULL, 0};
                 what.pins = arena_printf(arena, "pp=%d,mbs=1,schedule=%s", p, schedule_text[kind]);
                 const Program *program = program_of(arena, &what);
                 for (int s = 0; s < p; s++) {

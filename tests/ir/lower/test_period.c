@@ -68,7 +68,7 @@ static RowList64 rows_of(Arena *arena, const Program *program, int s)
 
 static Program *program_at(Arena *arena, ScheduleKind kind, int p, int m, const RowTimes *times)
 {
-    PlanCase what = {model_with_layers(arena, tiny_llama, p), NULL, p, m, 4, NULL, NULL};
+    PlanCase what = {model_with_layers(arena, tiny_llama, p), NULL, p, m, 4, NULL, NULL, 0};
     what.pins = arena_printf(arena, "pp=%d,mbs=1,schedule=%s", p, schedule_text[kind]);
     return program_timed(arena, &what, times);
 }

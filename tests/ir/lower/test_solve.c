@@ -649,7 +649,7 @@ static void test_bytes(void **state)
     int points = 0;
     for (int i = 0; i < 16; i++) {
         BlockShape shape = shape_random(&rng);
-        bool two = rng_draw(&rng, 2) == 0;
+        bool two = rng_draw(&rng, 4) == 0;
         World *world = world_big(shape, 16);
         world->mesh = two ? mesh_of(3, (int[]){2, 2, 2}, (Role[]){ROLE_TP, ROLE_TP, ROLE_DP})
                           : mesh_of(2, (int[]){2, 2}, (Role[]){ROLE_TP, ROLE_DP});

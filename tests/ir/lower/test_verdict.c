@@ -1,5 +1,6 @@
-/* test_verdict.c - the static proof against execution: tables with messages in other places are run on all ranks. What is
- * called right ends and gives the same numbers in every order that the events allow. */
+/* test_verdict.c - the static proof against execution: tables with messages in other places are run
+ * on all ranks. What is called right ends and gives the same numbers in every order that the events
+ * allow. */
 #include <math.h>
 #include <string.h>
 
@@ -95,7 +96,8 @@ static void compare(const PlanCase *what, int reach, int *ret_counts)
             for (int r = 0; r < ROUNDS; r++)
                 equal = equal && same(loss[r], setting.loss[r]) && same(norm2[r], setting.norm2[r]);
             if (right && !equal)
-                fail_msg("trial %d is called right, and stops or gives another loss in order %d", (int)trial, (int)seed);
+                fail_msg("trial %d is called right, and stops or gives another loss in order %d",
+                         (int)trial, (int)seed);
             shows |= !equal;
         }
         ret_counts[0] += right;
@@ -112,15 +114,16 @@ static void test_verdicts(void **state)
 {
     (void)state;
     static const PlanCase what[] = {
-        {tiny_llama, NULL, 2, 4, 4, "pp=2,mbs=1", "fp64"},
-        {tiny_llama, NULL, 2, 4, 4, "pp=2,mbs=1,schedule=gpipe", "fp64"},
-        {tiny_gpt2, NULL, 4, 6, 4, "pp=2,dp=2,mbs=1,zero=1", "fp64"},
+        {tiny_llama, NULL, 2, 4, 4, "pp=2,mbs=1", "fp64", 0},
+        {tiny_llama, NULL, 2, 4, 4, "pp=2,mbs=1,schedule=gpipe", "fp64", 0},
+        {tiny_gpt2, NULL, 4, 6, 4, "pp=2,dp=2,mbs=1,zero=1", "fp64", 0},
     };
     int counts[3] = {0};
     for (size_t i = 0; i < sizeof what / sizeof *what; i++)
         for (int reach = 1; reach <= 9; reach += 4)
             compare(&what[i], reach, counts);
-    print_message("%d called right and equal, %d called wrong, of which %d show\n", counts[0], counts[1], counts[2]);
+    print_message("%d called right and equal, %d called wrong, of which %d show\n", counts[0],
+                  counts[1], counts[2]);
     assert_true(counts[0] > 50 && counts[2] > 50); /* both occur, or nothing was compared */
 }
 
