@@ -97,7 +97,8 @@ static bool is_rule(const char *line)
     return n > 60 && line[n] == '\0';
 }
 
-/* mpirun about its own help messages, and about the signal that we send it. */
+/* mpirun about its own help messages and the signal that we send it; a rank about the memory of
+ * one that is dead. */
 static bool is_noise(const char *line)
 {
     static const char *const marks[] = {
@@ -106,6 +107,7 @@ static bool is_noise(const char *line)
         "orte_base_help_aggregate",
         "orte/util/show_help.c",
         "mpirun: Forwarding signal",
+        "Read -1, expected ",
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (strstr(line, marks[i]))

@@ -456,9 +456,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "schedule",  "first_link", "state_atoms", "bucket_bytes",  "classes",
         "predicted", "pins",       "rows"};
     const char *format;
-    if (!json_want_object(root) ||
-        !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])) ||
-        !json_str(json_get(root, "format"), &format))
+    if (!json_want_object(root) || !json_str(json_get(root, "format"), &format))
         return false;
     if (!str_eq(format, format_name)) {
         json_fail(json_get(root, "format"), "format \"%s\", this lplan reads %s", format,
@@ -468,6 +466,8 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
                             : "make the plan again with lplan plan");
         return false;
     }
+    if (!json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
+        return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
         !read_numbers(root, plan) || !read_rows(json_get(root, "rows"), plan))

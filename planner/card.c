@@ -3,13 +3,9 @@
 
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/lower/sync.h"
 #include "planner/resize.h"
-
-static int64_t align64(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
 
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body)
 {
@@ -38,10 +34,10 @@ typedef struct Run {
 static void make_bases(Run *run)
 {
     const Body *body = run->body;
-    int64_t scratch =
-        align64(body->forward_temp_bytes > body->backward_temp_bytes ? body->forward_temp_bytes
-                                                                     : body->backward_temp_bytes);
-    int64_t at = scratch + align64(body->saved_bytes);
+    int64_t scratch = num_align64(body->forward_temp_bytes > body->backward_temp_bytes
+                                      ? body->forward_temp_bytes
+                                      : body->backward_temp_bytes);
+    int64_t at = scratch + num_align64(body->saved_bytes);
     run->base = ARENA_ARRAY(run->scratch, int64_t, body->copies.n + 1);
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
@@ -51,7 +47,7 @@ static void make_bases(Run *run)
             run->base[i] = copy->offset;
         } else {
             run->base[i] = at;
-            at += align64(copy->bytes) + 64;
+            at += num_align64(copy->bytes) + 64;
         }
     }
     run->stride = at;
@@ -190,7 +186,7 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
 
 static int64_t copy_bytes(const Body *body, int copy)
 {
-    return copy == NONE ? 0 : align64(body->copies.at[copy].bytes);
+    return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
 Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class)
@@ -217,7 +213,7 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
         if (copy->home == HOME_DATA)
-            card.data_bytes[graph->values.at[copy->value].out] = align64(copy->bytes);
+            card.data_bytes[graph->values.at[copy->value].out] = num_align64(copy->bytes);
     }
     return card;
 }

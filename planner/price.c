@@ -1,19 +1,9 @@
 /* price.c - roofline: ns of kernels and bodies on a device; moves are priced by ir/lower/link.h. */
 #include "planner/price.h"
 
+#include "ir/base/num.h"
+
 static const int64_t second_ns = 1000000000;
-
-/* a x b / c in 128 bits, rounded up. */
-static int64_t scale_up(int64_t a, int64_t b, int64_t c)
-{
-    unsigned __int128 product = (unsigned __int128)a * (unsigned __int128)b;
-    return (int64_t)((product + (unsigned __int128)c - 1) / (unsigned __int128)c);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
 {
@@ -21,15 +11,15 @@ int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
     if (flops == 0)
         return 0;
     /* time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half */
-    return scale_up(flops + device->small_gemm_flops, second_ns * 1000,
-                    peak / 1000 * device->gemm_permille) /
+    return num_scale_up(flops + device->small_gemm_flops, second_ns * 1000,
+                        peak / 1000 * device->gemm_permille) /
            1000;
 }
 
 int64_t price_stream(const Device *device, int64_t bytes)
 {
-    return scale_up(bytes, second_ns * 1000,
-                    device->memory_bytes_per_s / 1000 * device->memory_permille) /
+    return num_scale_up(bytes, second_ns * 1000,
+                        device->memory_bytes_per_s / 1000 * device->memory_permille) /
            1000;
 }
 
@@ -90,7 +80,7 @@ static int64_t value_bytes(const Pricer *pricer, const Graph *graph, ValueId id,
 static int64_t kernel_ns(const Pricer *pricer, int64_t flops, int64_t bytes)
 {
     const Device *device = &pricer->cluster->device;
-    return larger(price_flops(device, pricer->recipe, flops), price_stream(device, bytes)) +
+    return num_larger(price_flops(device, pricer->recipe, flops), price_stream(device, bytes)) +
            device->launch_ns;
 }
 

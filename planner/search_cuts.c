@@ -8,8 +8,11 @@
  * learned path is the longest path of a plan that was simulated: for other cuts it is a sum over
  * stages. */
 #include <string.h>
+
+#include <string.h>
 #include <time.h>
 
+#include "ir/base/num.h"
 #include "planner/search_in.h"
 
 static const int64_t never = INT64_MAX / 4;
@@ -44,11 +47,6 @@ bool deadline_passed(const Deadline *deadline)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec >= deadline->end_ns;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -86,7 +84,7 @@ static int64_t busy_of(const CutTable *table, int stage, int begin, const StageC
     int64_t own = (cost->forward_ns + cost->backward_ns) * table->family->order->micros;
     int64_t here = table->forward[begin] + table->hop_forward[stage] + own + cost->norm_ns;
     int64_t back = table->both[begin] + table->hop_both[stage] + own + table->first_norm;
-    return larger(here, back);
+    return num_larger(here, back);
 }
 
 /* The cost of a stage, or NULL when it does not fit or cannot be part of a better plan; *ret_stop:
@@ -132,9 +130,9 @@ static void fill_completions(CutTable *table)
                     break;
                 if (!cost)
                     continue;
-                *busy = smaller(*busy, larger(busy_of(table, s, a, cost), rest));
-                *update =
-                    smaller(*update, larger(cost->update_ns, table->update[slot(table, s + 1, b)]));
+                *busy = smaller(*busy, num_larger(busy_of(table, s, a, cost), rest));
+                *update = smaller(
+                    *update, num_larger(cost->update_ns, table->update[slot(table, s + 1, b)]));
             }
         }
 }
@@ -202,7 +200,7 @@ static int64_t plan_bytes(CutTable *table, const int *first_link)
     int64_t most = 0;
     for (int s = 0; s < table->stages; s++) {
         const StageCost *cost = family_stage(table->family, first_link[s], first_link[s + 1]);
-        most = larger(most, stage_bytes(table->family, cost, s));
+        most = num_larger(most, stage_bytes(table->family, cost, s));
     }
     return most;
 }
@@ -304,12 +302,12 @@ static int64_t node_bound(Tree *tree, int stage, int64_t busy)
 {
     CutTable *table = tree->table;
     int at = slot(table, stage, tree->first_link[stage]);
-    int64_t bound = larger(busy, table->busy[at]);
+    int64_t bound = num_larger(busy, table->busy[at]);
     tree->sum[stage].n = 0;
     for (int s = 0; s <= stage; s++)
         extend_sums(tree, s);
     for (int f = 0; f < table->forms.n; f++)
-        bound = larger(bound, tree->sum[stage].at[f] + table->forms.at[f].rest[at]);
+        bound = num_larger(bound, tree->sum[stage].at[f] + table->forms.at[f].rest[at]);
     return bound + table->tail + table->update[0];
 }
 
@@ -333,7 +331,7 @@ static void descend(Tree *tree, int stage, int64_t busy)
         if (!cost)
             continue;
         tree->first_link[stage + 1] = end;
-        int64_t now = larger(busy, busy_of(table, stage, begin, cost));
+        int64_t now = num_larger(busy, busy_of(table, stage, begin, cost));
         if (node_bound(tree, stage + 1, now) < tree->best->step_ns)
             descend(tree, stage + 1, now);
     }
@@ -354,8 +352,8 @@ static void least_busy(CutTable *table, int *ret_first_link)
             const StageCost *cost = stage_at(table, s, begin, end, &stop);
             if (stop)
                 break;
-            if (cost && larger(busy_of(table, s, begin, cost), rest) < least) {
-                least = larger(busy_of(table, s, begin, cost), rest);
+            if (cost && num_larger(busy_of(table, s, begin, cost), rest) < least) {
+                least = num_larger(busy_of(table, s, begin, cost), rest);
                 ret_first_link[s + 1] = end;
             }
         }

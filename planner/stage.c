@@ -3,15 +3,7 @@
 
 #include <string.h>
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t align64(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+#include "ir/base/num.h"
 
 static int links_of(const Family *family)
 {
@@ -215,7 +207,7 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
             StageGroup *group = group_for(scratch, family, ret, from, tied, end - begin);
             int64_t ready = offset[i - begin] + from->ready_ns;
             group->block[i - begin] += from->elements;
-            group->ready[i - begin] = larger(group->ready[i - begin], ready);
+            group->ready[i - begin] = num_larger(group->ready[i - begin], ready);
             group->runs[i - begin] += from->decay_runs;
         }
     }
@@ -273,7 +265,7 @@ static void cut_group(Family *family, const StageGroup *group, int begin, int en
         if (!group->block[i])
             continue;
         elements += group->block[i];
-        ready = larger(ready, group->ready[i]);
+        ready = num_larger(ready, group->ready[i]);
         runs += group->runs[i];
         if (elements >= limit || i == lowest) {
             put_bucket(family, group, begin + i, elements, ready, runs, cost);
@@ -293,7 +285,7 @@ static void time_buckets(StageCost *cost, int begin, int end)
                 continue;
             bucket->reduced_ns = bucket->ready_ns;
             if (bucket->reduce_ns) {
-                clock = larger(clock, bucket->ready_ns) + bucket->reduce_ns;
+                clock = num_larger(clock, bucket->ready_ns) + bucket->reduce_ns;
                 bucket->reduced_ns = clock;
             }
         }
@@ -306,8 +298,9 @@ static int64_t norm_time(const StageCost *cost, int64_t launch, int64_t tied_end
     int64_t clock = cost->backward_ns;
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
-        int64_t ready = bucket->tied ? larger(tied_end, bucket->reduced_ns) : bucket->reduced_ns;
-        clock = larger(clock, ready) + bucket->sumsq_ns;
+        int64_t ready =
+            bucket->tied ? num_larger(tied_end, bucket->reduced_ns) : bucket->reduced_ns;
+        clock = num_larger(clock, ready) + bucket->sumsq_ns;
     }
     return clock + launch; /* the loss joins the pair */
 }
@@ -320,9 +313,9 @@ static void fill_ends(const Family *family, StageCost *cost)
     for (int b = 0; b < cost->buckets; b++) {
         compute += cost->bucket[b].update_ns;
         if (cost->bucket[b].gather_ns)
-            gather = larger(gather, compute) + cost->bucket[b].gather_ns;
+            gather = num_larger(gather, compute) + cost->bucket[b].gather_ns;
     }
-    cost->update_ns = larger(compute, gather);
+    cost->update_ns = num_larger(compute, gather);
 }
 
 /* ---- bytes
@@ -334,10 +327,10 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
     for (int g = 0; g < groups->n; g++) {
         const StageGroup *group = &groups->at[g];
         int64_t share = group->elements / group->share;
-        cost->weight_bytes += align64(group->elements * dtype_bytes(recipe->weight));
-        cost->gradient_bytes += align64(group->elements * dtype_bytes(recipe->gradient));
+        cost->weight_bytes += num_align64(group->elements * dtype_bytes(recipe->weight));
+        cost->gradient_bytes += num_align64(group->elements * dtype_bytes(recipe->gradient));
         cost->state_bytes +=
-            (2 + recipe->has_master) * align64(share * dtype_bytes(recipe->master));
+            (2 + recipe->has_master) * num_align64(share * dtype_bytes(recipe->master));
     }
 }
 
@@ -358,10 +351,10 @@ static void fill_rings(const Family *family, int begin, int end, StageCost *cost
                 cost->stride[RING_DATA] += card->data_bytes[d];
             }
         if (i > begin && !card->saves_in)
-            pass = larger(pass, card->in_bytes);
+            pass = num_larger(pass, card->in_bytes);
         if (i > begin)
-            pass = larger(pass, card->grad_out_bytes);
-        scratch = larger(scratch, card->scratch_bytes);
+            pass = num_larger(pass, card->grad_out_bytes);
+        scratch = num_larger(scratch, card->scratch_bytes);
     }
     cost->stride[RING_IN] = first ? 0 : head->in_bytes;
     cost->stride[RING_OUT] = last ? 0 : tail->out_bytes;
@@ -450,11 +443,11 @@ static int64_t tied_end(Family *family, const int *first_link, const int64_t *st
     int other = stage_of(first_link, stages, cost->other_home);
     const StageCost *there = family_stage(family, first_link[other], first_link[other + 1]);
     int level = stage_level(cluster, mesh_ranks(&family->mesh), stage, other);
-    int64_t clock = larger(start[stage] + cost->reduced_ns, start[other] + there->reduced_ns);
+    int64_t clock = num_larger(start[stage] + cost->reduced_ns, start[other] + there->reduced_ns);
     for (int b = 0; b < cost->buckets; b++)
         if (cost->bucket[b].tied) {
             /* it waits for the accumulators too, where nothing reduces them first */
-            clock = larger(clock, start[stage] + cost->bucket[b].reduced_ns);
+            clock = num_larger(clock, start[stage] + cost->bucket[b].reduced_ns);
             clock += price_pair(cluster, level, cost->bucket[b].share_bytes);
         }
     return clock;
@@ -481,8 +474,8 @@ int64_t family_ends(Family *family, const int *first_link, const int64_t *row_en
             int64_t end = tied_end(family, first_link, start, s, cost);
             ret[s].norm = start[s] + norm_time(cost, launch, end - start[s]);
         }
-        norm = larger(norm, ret[s].norm);
-        update = larger(update, cost->update_ns);
+        norm = num_larger(norm, ret[s].norm);
+        update = num_larger(update, cost->update_ns);
     }
     int64_t world = price_world(cluster, family->problem->ranks, family_pair_bytes(family));
     for (int s = 0; s < stages; s++) {

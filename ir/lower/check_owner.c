@@ -264,7 +264,8 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
         return check_scalars(check, trace, step);
     }
     if (step->bucket == NONE)
-        return true;
+        return step->kind != STEP_MOVE || (step->inst && step->move == &step->inst->move) ||
+               misplaced(check, trace, step, "runs another move than its instruction");
     if (step->bucket < 0 || step->bucket >= stage->buckets.n)
         return misplaced(check, trace, step, "belongs to no bucket");
     const Bucket *bucket = &stage->buckets.at[step->bucket];

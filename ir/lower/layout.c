@@ -5,10 +5,7 @@
  * order they begin (1F1B), all of them when not (GPipe). */
 #include "ir/lower/layout.h"
 
-static int64_t align64(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+#include "ir/base/num.h"
 
 static const Graph *class_of(const Program *program, const StageLink *link)
 {
@@ -17,7 +14,7 @@ static const Graph *class_of(const Program *program, const StageLink *link)
 
 static int64_t copy_bytes(const Body *body, int copy)
 {
-    return copy == NONE ? 0 : align64(body->copies.at[copy].bytes);
+    return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
 /* Table entry of the part of a micro-batch, or NONE. */
@@ -118,7 +115,7 @@ static int64_t data_slot(const Program *program, StageProgram *stage)
                 if (copy->value == value && copy->home == HOME_DATA &&
                     stage->data_offset[d] == NONE) {
                     stage->data_offset[d] = at;
-                    at += align64(copy->bytes);
+                    at += num_align64(copy->bytes);
                 }
             }
         }
@@ -147,19 +144,19 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
     int64_t begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
         stage->groups.at[g].weight = at;
-        at += align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->weight));
+        at += num_align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->weight));
     }
     stage->group_bytes[0] = at - begin;
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
         stage->groups.at[g].gradient = at;
-        at += align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->gradient));
+        at += num_align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->gradient));
     }
     stage->group_bytes[1] = at - begin;
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
         Group *group = &stage->groups.at[g];
-        int64_t bytes = align64(group->share_elements * dtype_bytes(program->recipe->master));
+        int64_t bytes = num_align64(group->share_elements * dtype_bytes(program->recipe->master));
         group->moment1 = at;
         group->moment2 = at + bytes;
         at += 2 * bytes;
@@ -201,11 +198,6 @@ static void point_at_members(const Program *program, StageProgram *stage)
     }
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 void stage_layout(Program *program, StageProgram *stage)
 {
     int64_t at = 0;
@@ -227,10 +219,11 @@ void stage_layout(Program *program, StageProgram *stage)
     for (int i = 0; i < stage->links; i++) {
         const Body *body = stage->link[i].body;
         if (i > 0 && !body->saves_in)
-            pass = larger(pass, copy_bytes(body, body->in));
+            pass = num_larger(pass, copy_bytes(body, body->in));
         if (i > 0)
-            pass = larger(pass, copy_bytes(body, body->grad_out));
-        scratch = larger(scratch, larger(body->forward_temp_bytes, body->backward_temp_bytes));
+            pass = num_larger(pass, copy_bytes(body, body->grad_out));
+        scratch =
+            num_larger(scratch, num_larger(body->forward_temp_bytes, body->backward_temp_bytes));
     }
     stage->pass_bytes = pass;
     for (int i = 0; i < 4; i++) {

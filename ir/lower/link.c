@@ -1,24 +1,14 @@
 /* link.c - rings, trees and messages over the levels of a cluster's links. */
 #include "ir/lower/link.h"
 
+#include "ir/base/num.h"
+
 static const int64_t second_ns = 1000000000;
-
-/* a x b / c in 128 bits, rounded up. */
-static int64_t scale_up(int64_t a, int64_t b, int64_t c)
-{
-    unsigned __int128 product = (unsigned __int128)a * (unsigned __int128)b;
-    return (int64_t)((product + (unsigned __int128)c - 1) / (unsigned __int128)c);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static int64_t wire_ns(const LinkLevel *link, int64_t bytes, int64_t links)
 {
     /* more links carry the message in as many parts: each part has its own half size */
-    return scale_up(bytes + link->half_bytes * links, second_ns, link->bytes_per_s * links);
+    return num_scale_up(bytes + link->half_bytes * links, second_ns, link->bytes_per_s * links);
 }
 
 static const LinkLevel *link_at(const Cluster *cluster, int level)
@@ -98,7 +88,7 @@ int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind
         tree += log2_up(ranks[i]) * link->latency_ns;
         /* in an exchange every pair has its own bytes, so only rings share the links of a unit */
         bool shared = kind != MOVE_ALL_TO_ALL && kind != MOVE_PERMUTE;
-        wire = larger(wire, wire_ns(link, wire_bytes, shared ? inside : 1));
+        wire = num_larger(wire, wire_ns(link, wire_bytes, shared ? inside : 1));
         inside *= ranks[i];
     }
     if (kind == MOVE_ALL_TO_ALL || kind == MOVE_PERMUTE)

@@ -15,7 +15,7 @@ static int run_length(const StageProgram *stage, int at, int n, int *ret_shift)
     *ret_shift = 0;
     for (int i = at; i + n < stage->table.n && entry[i].micro != NONE; i++, count++) {
         int shift = entry[i + n].micro - entry[i].micro;
-        if (!same_entry(&entry[i], &entry[i + n]) || shift <= 0 ||
+        if (!same_entry(&entry[i], &entry[i + n]) || shift == 0 ||
             (count > 0 && shift != *ret_shift))
             break;
         *ret_shift = shift;
@@ -30,9 +30,21 @@ Loop table_loop(const StageProgram *stage, int longest)
         for (int at = 0; at + 2 * n <= stage->table.n;) {
             int shift, count = run_length(stage, at, n, &shift);
             int repeats = count >= n ? count / n + 1 : 0;
-            if (repeats >= 2 && repeats * n > best.repeats * best.entries)
+            if (repeats >= 2 && shift > 0 && repeats * n > best.repeats * best.entries)
                 best = (Loop){at, n, repeats, shift};
             at += count > 1 ? count : 1;
         }
+    return best;
+}
+
+Loop table_loop_at(const StageProgram *stage, int at, int longest)
+{
+    Loop best = {0};
+    for (int n = 1; n <= longest && at + 2 * n <= stage->table.n; n++) {
+        int shift, count = run_length(stage, at, n, &shift);
+        int repeats = count >= n ? count / n + 1 : 0;
+        if (repeats >= 2 && repeats * n > best.repeats * best.entries)
+            best = (Loop){at, n, repeats, shift};
+    }
     return best;
 }

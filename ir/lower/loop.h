@@ -11,8 +11,10 @@ typedef struct Loop {
     int prefix, entries, repeats, shift;
 } Loop;
 
-/* The loop that covers most of the table, of at most `longest` entries; the shorter and then the
- * earlier of equal ones. */
+/* The loop that covers most of the table, of at most `longest` entries, of micro-batches that grow;
+ * the shorter and then the earlier of equal ones. */
 Loop table_loop(const StageProgram *stage, int longest);
+/* The loop that begins at `at` and covers most, micro-batches growing or falling. */
+Loop table_loop_at(const StageProgram *stage, int at, int longest);
 
 #endif

@@ -73,14 +73,14 @@ void program_put_text(Str *str, const Program *program)
         put_stage(str, program, &program->stage[s]);
 }
 
-/* A micro-batch or index; in a loop, `shift` more each time. */
+/* A micro-batch; in a loop, `shift` more each time. */
 static void put_number(Str *str, int number, int shift)
 {
     str_putf(str, "%d", number);
-    if (shift == 1)
-        str_put(str, "+i");
+    if (shift == 1 || shift == -1)
+        str_put(str, shift > 0 ? "+i" : "-i");
     else if (shift)
-        str_putf(str, "+%di", shift);
+        str_putf(str, "%+di", shift);
 }
 
 static void put_entry(Str *str, const Entry *entry, int shift)
@@ -115,18 +115,19 @@ void program_put_tables(Str *str, const Program *program)
 {
     for (int s = 0; s < program->stages; s++) {
         const StageProgram *stage = &program->stage[s];
-        Loop loop = table_loop(stage, 16 * program->stages + 16);
         str_putf(str, "stage %d:", s);
-        for (int i = 0; i < stage->table.n; i++) {
-            bool within = loop.repeats && i >= loop.prefix && i < loop.prefix + loop.entries;
-            if (within && i == loop.prefix)
+        for (int i = 0; i < stage->table.n;) {
+            Loop loop = table_loop_at(stage, i, 16 * program->stages + 16);
+            bool folds = loop.repeats > 2;
+            if (folds)
                 str_putf(str, " %d x {", loop.repeats);
-            str_putc(str, ' ');
-            put_entry(str, &stage->table.at[i], within ? loop.shift : 0);
-            if (within && i + 1 == loop.prefix + loop.entries) {
-                str_put(str, " }");
-                i += loop.entries * (loop.repeats - 1);
+            for (int k = 0; k < (folds ? loop.entries : 1); k++) {
+                str_putc(str, ' ');
+                put_entry(str, &stage->table.at[i + k], folds ? loop.shift : 0);
             }
+            if (folds)
+                str_put(str, " }");
+            i += folds ? loop.entries * loop.repeats : 1;
         }
         str_putc(str, '\n');
     }

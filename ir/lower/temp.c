@@ -4,10 +4,7 @@
 
 #include <stdlib.h>
 
-static int64_t align64(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+#include "ir/base/num.h"
 
 static int storage_of(const Body *body, int id)
 {
@@ -113,7 +110,7 @@ static int64_t place_list(Body *body, const InstList *list, Arena *arena)
             if (copy->home != HOME_TEMP || seen[id])
                 continue;
             seen[id] = true;
-            block[n++] = (Block){id, align64(copy->bytes), copy->first, copy->last};
+            block[n++] = (Block){id, num_align64(copy->bytes), copy->first, copy->last};
         }
     qsort(block, (size_t)n, sizeof block[0], by_size);
     int64_t best = first_fit(block, n, offset[0]);
@@ -139,7 +136,7 @@ void body_place_temps(Body *body)
         Copy *copy = &body->copies.at[i];
         if (copy->home == HOME_SAVED && copy->alias == NONE) {
             copy->offset = body->saved_bytes;
-            body->saved_bytes += align64(copy->bytes);
+            body->saved_bytes += num_align64(copy->bytes);
         }
     }
     fill_lives(body, &body->backward);

@@ -145,6 +145,29 @@ def of_structure(rng, text):
     return dump(root).encode("utf-8")
 
 
+def of_choices(rng, text):
+    """A plan with other choices, which may well be legal: then it must be right, too."""
+    plan = json.loads(text)
+    dims, atoms = ["b", "s"] + list(plan["model"]["dims"]), max(1, len(plan["mesh"]))
+    letters = sorted(set("".join(dims)))
+    for _ in range(rng.choice([1, 1, 2, 3, 6])):
+        part = rng.choice(plan["classes"])
+        field = rng.choice(["nodes", "nodes", "homes", "saved", "saved", "in", "out"])
+        place = rng.choice(["{}", "{%s:a%d}", "{%s:a%d}", "{%s:a%d}", "{sum(a%d)}", "{max(a%d)}"])
+        place = place.replace("%s", rng.choice(dims)).replace("%d", str(rng.randrange(atoms)))
+        if field not in part or not part[field]:
+            continue
+        if field in ("in", "out"):
+            part[field] = place
+            continue
+        name = rng.choice(sorted(part[field]))
+        if field == "nodes" and part[field][name]:
+            part[field][name][rng.randrange(atoms)] = rng.choice(letters + ["R", "R", "+0", "+1", "+01"])
+        elif field != "nodes":
+            part[field][name] = rng.choice([place, "none"]) if field == "saved" else place
+    return json.dumps(plan).encode("utf-8")
+
+
 def mutated(rng, text):
     return rng.choice([of_bytes, of_tokens, of_tokens, of_structure, of_structure, of_structure])(rng, text)
 
@@ -226,8 +249,9 @@ class Fuzz:
             seeds.save(broken, random_model.random_model(rng))
             self.plan(rng, broken, "host")
             return
+        how = of_choices if kind == "plan" and rng.random() < 0.5 else mutated
         with open(broken, "wb") as file:
-            file.write(mutated(rng, self.seeds[kind][name]))
+            file.write(how(rng, self.seeds[kind][name]))
         if kind == "config":
             code, _, _ = self.run("import", broken, "-q", "-o", "imported.json")
             if code == 0:

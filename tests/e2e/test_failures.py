@@ -98,7 +98,7 @@ class Job:
 
 def one_line(text, pattern):
     # A list under the line, indented, belongs to it.
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("    ")]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("  ")]
     if len(lines) != 1 or not lines[0].startswith("lplan: "):
         raise Failed(f"not exactly one line of ours:\n{text}")
     if not re.search(pattern, lines[0]):
@@ -160,8 +160,8 @@ class Failures:
 
     def stopped(self, name, signal_number):
         saved = self.shop.path / f"stopped-{name}-{int(signal_number)}.safetensors"
-        job = Job(self.trainer[name], self.log(f"stopped-{name}-{int(signal_number)}"), "--data", self.text, "--steps",
-                  LONG, "--save", saved)
+        job = Job(self.trainer[name], self.log(f"stopped-{name}-{signal_number.name}"), "--data",
+                  self.text, "--steps", LONG, "--save", saved)
         job.wait_steps(3)
         job.process.send_signal(signal_number)
         status, seconds, _, err = job.end(20)

@@ -55,7 +55,7 @@ int64_t dice(Dice *dice, int64_t low, int64_t high)
     return low + (int64_t)(rng_u64(dice->seed, 0, dice->next++) % (uint64_t)(high - low + 1));
 }
 
-static const char *small_config(Arena *arena, Dice *rng)
+static const char *small_config(Arena *arena, Dice *rng, int most_layers)
 {
     int heads = 2 << dice(rng, 0, 1), width = 16 * heads;
     return arena_printf(
@@ -66,8 +66,8 @@ static const char *small_config(Arena *arena, Dice *rng)
         " \"max_position_embeddings\": 64, \"hidden_act\": \"silu\","
         " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,"
         " \"tie_word_embeddings\": %s}",
-        width, (int)dice(rng, 2, 6), heads, heads / 2, 2 * width, (int)dice(rng, 2, 40) * 16,
-        dice(rng, 0, 1) ? "true" : "false");
+        width, (int)dice(rng, 2, most_layers), heads, heads / 2, 2 * width,
+        (int)dice(rng, 2, 40) * 16, dice(rng, 0, 1) ? "true" : "false");
 }
 
 /* Figures that make every term matter: compute, launches, links and memory are all of one order. */
@@ -101,7 +101,7 @@ static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
     return cluster;
 }
 
-Problem *problem_random(Arena *arena, Dice *rng)
+Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
 {
     Problem *problem = ARENA_NEW(arena, Problem);
     int inner = 1 << dice(rng, 1, 2), outer = 1 << dice(rng, 0, 1);
@@ -111,7 +111,7 @@ Problem *problem_random(Arena *arena, Dice *rng)
     problem->job.sequence = 16 << dice(rng, 0, 2);
     problem->job.recipe = dice(rng, 0, 1) ? "fp32" : "bf16";
     problem->cluster = small_cluster(arena, rng, inner, outer);
-    const char *text = small_config(arena, rng);
+    const char *text = small_config(arena, rng, most_layers);
     JsonDoc *config = json_parse(arena, problem->diag, "<random>", text, strlen(text));
     Import import;
     must(problem, config && import_hf(arena, json_root(config), "random", &import));

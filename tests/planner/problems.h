@@ -15,9 +15,9 @@ int64_t dice(Dice *dice, int64_t low, int64_t high); /* both included */
 /* A model of examples/models on a preset; fails the test when it cannot be read. */
 Problem *problem_example(Arena *arena, const char *model, const char *cluster, int devices,
                          int64_t batch, int64_t sequence, const char *recipe);
-/* A small Llama of `layers` layers on a random machine with little memory: 2 to 8 devices in two
- * link levels. */
-Problem *problem_random(Arena *arena, Dice *rng);
+/* A small Llama of two to `most_layers` layers on a random machine with little memory: 2 to 8
+ * devices in two link levels. */
+Problem *problem_random(Arena *arena, Dice *rng, int most_layers);
 /* Complete pins of a text. */
 Pins pins_given(const Problem *problem, const char *text);
 void problem_free(Problem *problem); /* its model document; the arena is the caller's */

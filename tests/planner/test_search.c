@@ -75,7 +75,7 @@ static void test_equals_brute_force(void **state)
     int64_t plans = 0, fitting = 0, nothing = 0, simulated = 0;
     for (int i = 0; i < PROBLEMS; i++) {
         Arena *arena = arena_new("brute");
-        Problem *problem = problem_random(arena, &rng);
+        Problem *problem = problem_random(arena, &rng, 6);
         Search *search = search_new(problem);
         Pins none = pins_none();
         SearchLimits limits = {0};
@@ -102,6 +102,53 @@ static void test_equals_brute_force(void **state)
     print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n",
                   (long long)plans, (long long)fitting, (long long)nothing, PROBLEMS,
                   (long long)simulated);
+}
+
+/* Inside one family nothing is left to other families: the tree of cuts must find the best itself.
+ */
+static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
+                       int64_t *ret_late)
+{
+    Family *family = search_family(search, pins);
+    if (!family)
+        return;
+    Brute brute = {.best = INT64_MAX, .family = family};
+    brute.end = ARENA_ARRAY(arena, int64_t, family->order->n);
+    every_cut(&brute, 0);
+    Deadline never = {0};
+    CutStats stats = {0}, first = {0};
+    CutTable *table = cuts_table(arena, family, NULL, INT64_MAX);
+    Cuts at_once = cuts_first(table, INT64_MAX, &first);
+    Cuts cuts = cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
+    assert_int_equal(cuts.step_ns, brute.best);
+    *ret_cuts += brute.plans;
+    *ret_late += at_once.step_ns != brute.best;
+}
+
+static void test_cuts_of_a_family_equal_brute_force(void **state)
+{
+    (void)state;
+    Dice rng = {11, 0};
+    int64_t cuts = 0, late = 0;
+    for (int i = 0; i < 25; i++) {
+        Arena *arena = arena_new("cuts");
+        Problem *problem = problem_random(arena, &rng, 11);
+        Search *search = search_new(problem);
+        Pins deep = pins_none(), *space;
+        for (deep.pp = 2; deep.pp <= problem->ranks; deep.pp *= 2) {
+            int families = search_space(problem, &deep, arena, &space);
+            for (int k = 0; k < 12 && families > 0; k++)
+                check_cuts(arena, search, &space[dice(&rng, 0, families - 1)], &cuts, &late);
+        }
+        search_free(search);
+        problem_free(problem);
+        arena_free(arena);
+    }
+    /* the first plans are not always the best: the tree has work */
+    assert_true(cuts > 20000);
+    assert_true(late > 20);
+    print_message("# %lld cuts; the tree was needed %lld times\n", (long long)cuts,
+                  (long long)late);
 }
 
 /* ---- bounds
@@ -152,7 +199,7 @@ static void test_no_bound_is_above(void **state)
     Dice rng = {7, 0};
     for (int i = 0; i < 30; i++) {
         Arena *arena = arena_new("bounds");
-        Problem *problem = problem_random(arena, &rng);
+        Problem *problem = problem_random(arena, &rng, 6);
         Search *search = search_new(problem);
         Work work = work_of(arena, problem);
         Pins none = pins_none(), *space;
@@ -190,7 +237,7 @@ static void test_more_memory_is_never_slower(void **state)
     Dice rng = {99, 0};
     for (int i = 0; i < 8; i++) {
         Arena *arena = arena_new("memory");
-        Problem *problem = problem_random(arena, &rng);
+        Problem *problem = problem_random(arena, &rng, 6);
         int64_t before = INT64_MAX;
         for (int64_t kib = 600; kib <= 9600; kib *= 2) {
             int64_t now = best_with_memory(arena, problem, kib << 10);
@@ -246,7 +293,7 @@ static void test_answers_can_be_made(void **state)
     Dice rng = {5, 0};
     for (int i = 0; i < 20; i++) {
         Arena *arena = arena_new("made");
-        Problem *problem = problem_random(arena, &rng);
+        Problem *problem = problem_random(arena, &rng, 6);
         Search *search = search_new(problem);
         Pins none = pins_none();
         SearchLimits limits = {0};
@@ -295,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
         cmocka_unit_test(test_no_bound_is_above),
         cmocka_unit_test(test_more_memory_is_never_slower),
         cmocka_unit_test(test_pins_narrow),

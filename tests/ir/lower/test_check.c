@@ -284,6 +284,8 @@ static bool tell_lie(void *context, Step *step)
     case LIE_MOVE:
         if (collective) {
             liar->other = *step->move;
+            liar->other.kind =
+                liar->other.kind == MOVE_ALL_REDUCE ? MOVE_ALL_GATHER : MOVE_ALL_REDUCE;
             step->move = &liar->other;
             liar->told = true;
         }

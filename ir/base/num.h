@@ -1,0 +1,13 @@
+/* num.h - the integer arithmetic of costs and layouts. */
+#ifndef LPLAN_IR_BASE_NUM_H
+#define LPLAN_IR_BASE_NUM_H
+
+#include <stdint.h>
+
+int64_t num_larger(int64_t a, int64_t b);
+/* Bytes rounded up to a cache line of 64. */
+int64_t num_align64(int64_t bytes);
+/* a x b / c in 128 bits, rounded up; all positive. */
+int64_t num_scale_up(int64_t a, int64_t b, int64_t c);
+
+#endif
