@@ -102,12 +102,9 @@ static bool is_rule(const char *line)
 static bool is_noise(const char *line)
 {
     static const char *const marks[] = {
-        "more process has sent help message",
-        "more processes have sent help message",
-        "orte_base_help_aggregate",
-        "orte/util/show_help.c",
-        "mpirun: Forwarding signal",
-        "Read -1, expected ",
+        "more process has sent help message", "more processes have sent help message",
+        "orte_base_help_aggregate",           "orte/util/show_help.c",
+        "mpirun: Forwarding signal",          "Read -1, expected ",
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (strstr(line, marks[i]))

@@ -261,10 +261,19 @@ static void print_run(Trainer *t, Emit *out)
     emit_open_function(out, "static void run_rank(const LpRank *rank)");
     emit_line(out, "State state = {0}, *s = &state;");
     emit_line(out, "LpPart parts[MAX_PARTS];");
+    emit_line(out, "LpPart *boxes = calloc(2 * MAX_MOMENT_PARTS, sizeof *boxes);");
+    emit_line(out, "if (!boxes)");
+    emit_line(out, "    lp_fail(3, \"no memory for the table of the optimizer's state\");");
     emit_line(out, "state_begin(s, rank);");
     emit_line(out, "const int count = parts_of(s, parts, false);");
-    emit_line(out, "lp_load(parts, count);");
-    emit_open(out, "for (int64_t step = 0; lp_step_begin(step); step++)");
+    emit_line(out, "LpPart *second = boxes + moments_of(s, &moments[rank->stage], false, boxes);");
+    emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], true, second);");
+    emit_line(out, "const LpState states[] = {");
+    emit_line(out, "    {\"model\", parts, count, LP_F32},");
+    emit_line(out, "    {\"exp_avg\", boxes, shares, LP_F32},");
+    emit_line(out, "    {\"exp_avg_sq\", second, shares, LP_F32},");
+    emit_line(out, "};");
+    emit_open(out, "for (int64_t step = lp_begin(states, 3); lp_step_begin(step); step++)");
     emit_line(out, "s->lr = lp_lr(step);");
     emit_line(out, "s->step = (double)step + 1.0;");
     if (t->plan->stages == 1) {
@@ -279,10 +288,16 @@ static void print_run(Trainer *t, Emit *out)
         emit_line(out, "}");
     }
     emit_line(out, "lp_step_end(rank->index == 0 ? s->loss : 0.0, s->norm, s->lr);");
+    emit_open(out, "if (lp_checkpoint_due(step))");
+    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
+    emit_line(out, "    lp_wait(&s->bucket[b]);");
+    emit_line(out, "lp_checkpoint(step, states, 3);");
+    emit_close(out, "");
     emit_close(out, "");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     emit_line(out, "lp_finish(parts, count);");
+    emit_line(out, "free(boxes);");
     emit_line(out, "state_end(s);");
     emit_close(out, "");
     emit_blank(out);
@@ -384,9 +399,9 @@ static bool is_printable(Diag *diag, const Program *program)
 /* Names of our own that model names must not take. */
 static void reserve_names(Trainer *t)
 {
-    static const char *const taken[] = {"State",  "Part",   "place",  "job",  "tensors",
-                                        "memcpy", "memset", "larger", "pair", "exp",
-                                        "log",    "index",  "link"};
+    static const char *const taken[] = {"State",   "Part",    "place",  "job",    "tensors",
+                                        "Moments", "moments", "memcpy", "memset", "larger",
+                                        "pair",    "exp",     "log",    "index",  "link"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         names_take(&t->globals, taken[i]);
     t->class_name = ARENA_ARRAY(t->arena, const char *, t->net->classes.n);
@@ -433,6 +448,7 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, con
     emit_text(&out, bodies.text.at);
     emit_text(&out, params.text.at);
     emit_text(&out, stages.text.at);
+    trainer_print_moments(&t, &out);
     print_begin(&t, &out);
     print_run(&t, &out);
     print_job(&t, &out, plan_hash);

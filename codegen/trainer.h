@@ -72,6 +72,8 @@ void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
 void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */
 void trainer_print_update(Trainer *t, Emit *out, int stage); /* buckets, norm, optimizer */
 void trainer_print_params(Trainer *t, Emit *out); /* tensors of the model, blocks of each stage */
+/* What of the moments a rank holds, for checkpoints; after the tables of every stage. */
+void trainer_print_moments(Trainer *t, Emit *out);
 void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
 /* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);

@@ -45,9 +45,10 @@ static void print_tensors(Trainer *t, Emit *out)
     emit_blank(out);
 }
 
-static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, const Group *group,
+static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, int g,
                            const GroupMember *member)
 {
+    const Group *group = &stage->groups.at[g];
     const StageLink *link = &stage->link[member->link];
     const Body *body = link->body;
     const Copy *copy = &body->copies.at[body->param_copy[member->param]];
@@ -64,7 +65,7 @@ static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, con
         rest |= sharded >> a & 1 ? 0 : (AtomSet)(1u << a);
     AtomList owner = atoms_as_list(rest);
     bool home = group->tied_stage == NONE || stage->index < group->tied_stage;
-    emit_line(out, "{%d, %lldL, %lldL, %d, {%s}, {%s}, {%s}, %s, %s},", member->net_param,
+    emit_line(out, "{%d, %d, %lldL, %lldL, %d, {%s}, {%s}, {%s}, %s, %s},", member->net_param, g,
               (long long)link->weight[member->param], (long long)link->gradient[member->param],
               value->axes, dims.at, extents.at, lists.at, trainer_list(t, &owner, false),
               home ? "true" : "false");
@@ -88,12 +89,94 @@ static void print_part_of(Emit *out)
     emit_blank(out);
 }
 
+/* A share of a bucket begins and ends anywhere in a block, so it is some boxes of the tensor. */
+static void print_moments_of(Emit *out)
+{
+    emit_comment(out, "What this rank holds of the moments, as the runtime's files know it: boxes "
+                      "of its share of each bucket.");
+    emit_open_function(out, "static int moments_of(State *s, const Moments *m, bool second, "
+                            "LpPart *ret_parts)");
+    emit_line(out, "int n = 0;");
+    emit_open(out, "for (int b = 0; b < m->bucket_count; b++)");
+    emit_line(out, "const LpBucket *bucket = &m->buckets[b];");
+    emit_line(out, "const LpGroup *group = &m->groups[bucket->group];");
+    emit_line(out, "const int64_t begin = lp_bucket_share(s->index, m->groups, bucket);");
+    emit_line(out, "const int64_t end = begin + bucket->share_elements;");
+    emit_line(out, "float *share = (float *)arena_at(s, second ? group->moment2 : group->moment1) "
+                   "+ bucket->share_begin;");
+    emit_open(out, "for (int i = 0; i < m->block_count; i++)");
+    emit_line(out, "const LpBlock *block = &m->blocks[i];");
+    emit_line(out, "LpPart whole = part_of(s, block, false);");
+    emit_line(out, "const int64_t first = (block->weight - group->weight) / 4;");
+    emit_line(out, "const int64_t stop = first + lp_block_elements(block);");
+    emit_line(out, "const int64_t from = first > begin ? first : begin;");
+    emit_line(out, "const int64_t to = stop < end ? stop : end;");
+    emit_line(out, "if (block->group != bucket->group || from >= to)");
+    emit_line(out, "    continue;");
+    emit_line(out, "whole.owner = group->home && s->index[group->owner] == 0;");
+    emit_line(out, "n += lp_part_cut(&whole, from - first, to - first, share + (from - begin), "
+                   "ret_parts + n);");
+    emit_close(out, "");
+    emit_close(out, "");
+    emit_line(out, "return n;");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* Boxes of a share: 2 * dims - 1 for each meeting of a block and a bucket, of which a stage has no
+ * more than blocks and buckets together. */
+static int most_moment_parts(const Trainer *t)
+{
+    int most = 1;
+    for (int s = 0; s < t->program->stages; s++) {
+        const StageProgram *stage = &t->program->stage[s];
+        int n = stage->buckets.n, axes = 1;
+        for (int g = 0; g < stage->groups.n; g++) {
+            const Group *group = &stage->groups.at[g];
+            n += group->members.n;
+            for (int i = 0; i < group->members.n; i++) {
+                const GroupMember *member = &group->members.at[i];
+                const Body *body = stage->link[member->link].body;
+                int copy = body->param_copy[member->param];
+                int own = body->graph->values.at[body->copies.at[copy].value].axes;
+                axes = own > axes ? own : axes;
+            }
+        }
+        n *= 2 * axes - 1;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+void trainer_print_moments(Trainer *t, Emit *out)
+{
+    emit_open(out, "typedef struct Moments");
+    emit_line(out, "const LpBlock *blocks;");
+    emit_line(out, "const LpGroup *groups;");
+    emit_line(out, "const LpBucket *buckets;");
+    emit_line(out, "int block_count, bucket_count;");
+    emit_close(out, " Moments;");
+    emit_blank(out);
+    emit_line(out, "static const Moments moments[] = {");
+    out->depth++;
+    for (int s = 0; s < t->program->stages; s++)
+        emit_line(out,
+                  "{stage%d_parts, stage%d_groups, stage%d_buckets, LP_COUNT(stage%d_parts), "
+                  "LP_COUNT(stage%d_buckets)},",
+                  s, s, s, s, s);
+    out->depth--;
+    emit_line(out, "};");
+    emit_line(out, "enum { MAX_MOMENT_PARTS = %d };", most_moment_parts(t));
+    emit_blank(out);
+    print_moments_of(out);
+}
+
 void trainer_print_params(Trainer *t, Emit *out)
 {
     print_tensors(t, out);
     print_part_of(out);
-    emit_comment(out, "The block of each tensor that a rank of a stage holds: weight, gradient, "
-                      "dims, extents of the block, by "
+    emit_comment(out, "The block of each tensor that a rank of a stage holds: its group, weight, "
+                      "gradient, dims, extents of the block, by "
                       "which coordinates it is cut, who writes it.");
     int most = 1;
     for (int s = 0; s < t->program->stages; s++) {
@@ -104,7 +187,7 @@ void trainer_print_params(Trainer *t, Emit *out)
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
             for (int i = 0; i < group->members.n; i++, n++)
-                print_part_row(t, out, stage, group, &group->members.at[i]);
+                print_part_row(t, out, stage, g, &group->members.at[i]);
         }
         out->depth--;
         emit_line(out, "};");

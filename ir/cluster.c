@@ -114,8 +114,10 @@ static bool read_device(Json at, Device *device)
     good &= read_notes(at);
     good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
     device->target = target_text[target];
-    if (good && device->margin_bytes >= device->memory_bytes)
+    if (good && device->margin_bytes >= device->memory_bytes) {
         good = json_fail(json_get(at, "margin_bytes"), "the margin leaves nothing of the memory");
+        diag_help(at.doc->diag, "it is what stays free of \"memory_bytes\": make it smaller");
+    }
     return good;
 }
 
@@ -146,8 +148,11 @@ static bool read_links(Json links, Cluster *cluster)
     if (!json_want_array(links))
         return false;
     int count = json_len(links);
-    if (count < 1 || count > MAX_LEVELS)
-        return json_fail(links, "expected 1 to %d link levels, not %d", MAX_LEVELS, count);
+    if (count < 1 || count > MAX_LEVELS) {
+        json_fail(links, "expected 1 to %d link levels, not %d", MAX_LEVELS, count);
+        diag_help(links.doc->diag, "one for each kind of link, fastest first");
+        return false;
+    }
     bool good = true;
     for (int i = 0; i < count; i++)
         good &= read_level(json_at(links, i), &cluster->level[i]);

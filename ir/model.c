@@ -9,7 +9,7 @@
 
 static const int64_t max_extent = INT64_C(1) << 40;
 static const int64_t max_elements = INT64_C(1) << 62;
-enum { MAX_LINKS = 10000, MAX_DIMS = 48 };
+enum { MAX_LINKS = 10000, MAX_DIMS = 48, NAME_LONGEST = 63 };
 
 /* ---- names and shapes, for model_ops.c too ---- */
 
@@ -57,15 +57,27 @@ void model_define(Reader *r, ValueId value, Json at)
 
 static const char *const reserved[] = {"ids", "positions", "labels", "weight", "loss", "grad_in"};
 
+/* C tells identifiers apart by their first 63 letters, and longer names are made of these. */
+static bool is_name(const char *text)
+{
+    return name_is_identifier(text, false) && strlen(text) <= NAME_LONGEST;
+}
+
+static bool help_name(Reader *r)
+{
+    diag_help(r->diag, "use at most %d letters, digits and '_', and begin with a letter or '_'",
+              NAME_LONGEST);
+    return false;
+}
+
 bool model_new_name(Reader *r, Json at, const char **ret)
 {
     const char *name = NULL;
     if (!json_str(at, &name))
         return false;
-    if (!name_is_identifier(name, false)) {
+    if (!is_name(name)) {
         json_fail(at, "\"%s\" is not an identifier", name);
-        diag_help(r->diag, "use letters, digits and '_', and begin with a letter or '_'");
-        return false;
+        return help_name(r);
     }
     for (int i = 0; i < COUNT_OF(reserved); i++) {
         if (strcmp(reserved[i], name) == 0) {
@@ -148,9 +160,9 @@ static bool read_dims(Reader *r, Json dims, int64_t batch, int64_t sequence)
         const char *name = NULL;
         Json at = json_member(dims, i, &name);
         int64_t extent = 0;
-        if (!name_is_identifier(name, false)) {
-            fine = json_fail_key(dims, name, "\"%s\" is not an identifier", name);
-            diag_help(r->diag, "use letters, digits and '_', and begin with a letter or '_'");
+        if (!is_name(name)) {
+            json_fail_key(dims, name, "\"%s\" is not an identifier", name);
+            fine = help_name(r);
         } else if (net_dim(r->net, name) != NONE) {
             fine = json_fail_key(dims, name, "dim %s is always there", name);
             diag_help(r->diag, "b (batch) and s (sequence) come from the job: remove it");
@@ -170,14 +182,9 @@ static bool read_dims(Reader *r, Json dims, int64_t batch, int64_t sequence)
     return fine;
 }
 
-static const char *text_of(Json at)
-{
-    return json_is_string(at) ? json_string_value(at.value) : "";
-}
-
 static void pad_dim(Reader *r, Json at, int64_t multiple)
 {
-    DimId id = net_dim(r->net, text_of(at));
+    DimId id = net_dim(r->net, model_text(at));
     if (id == NONE)
         return;
     Dim *dim = &r->net->dims.at[id];
@@ -196,174 +203,20 @@ static void pad_vocabulary_dims(Reader *r, Json blocks, int64_t multiple)
         const char *logits = NULL;
         for (int i = json_len(ops) - 1; i >= 0; i--) {
             Json op = json_at(ops, i);
-            const char *kind = text_of(json_get(op, "op"));
+            const char *kind = model_text(json_get(op, "op"));
             if (strcmp(kind, "cross_entropy") == 0)
-                logits = text_of(json_get(op, "in"));
+                logits = model_text(json_get(op, "in"));
             else if (strcmp(kind, "embedding") == 0 &&
-                     strcmp(text_of(json_get(op, "in")), "ids") == 0)
+                     strcmp(model_text(json_get(op, "in")), "ids") == 0)
                 pad_dim(r, json_get(op, "rows"), multiple);
             else if (strcmp(kind, "linear") == 0 && logits &&
-                     strcmp(text_of(json_get(op, "out")), logits) == 0) {
+                     strcmp(model_text(json_get(op, "out")), logits) == 0) {
                 Json to = json_get(op, "to");
                 if (json_is_array(to) && json_len(to) > 0)
                     pad_dim(r, json_at(to, json_len(to) - 1), multiple);
             }
         }
     }
-}
-
-/* ---- blocks ---- */
-
-/* The value the previous link hands on. */
-typedef struct Handed {
-    bool any;
-    int axes;
-    DimId dim[MAX_AXES];
-} Handed;
-
-static bool check_each(Reader *r, Json ops, Json each)
-{
-    if (!each.value)
-        return true;
-    if (!json_want_object(each))
-        return false;
-    bool fine = true;
-    for (int m = 0; m < json_len(each); m++) {
-        const char *out = NULL;
-        Json set = json_member(each, m, &out);
-        bool found = false;
-        VEC(const char *) known = {0};
-        for (int i = 0; i < json_len(ops); i++) {
-            const char *name = text_of(json_get(json_at(ops, i), "out"));
-            vec_push(r->arena, &known) = name;
-            if (strcmp(name, out) != 0)
-                continue;
-            found = true;
-            int count = 0;
-            const char *const *keys =
-                model_op_attributes(text_of(json_get(json_at(ops, i), "op")), &count);
-            fine = json_want_object(set) && json_only_keys(set, keys, count) && fine;
-        }
-        if (found)
-            continue;
-        fine = json_fail_key(each, out, "no op of the block makes \"%s\"", out);
-        const char *near = str_nearest(out, known.at, known.n);
-        if (near)
-            diag_help(r->diag, "did you mean \"%s\"?", near);
-        else
-            diag_help(r->diag, "name the \"out\" of the op whose attributes change");
-    }
-    return fine;
-}
-
-static bool block_input(Reader *r, Json block, Json entry, const Handed *handed)
-{
-    Json in = json_get(block, "in");
-    const char *name = NULL;
-    if (!json_has(block, "in")) {
-        if (!handed->any)
-            return true;
-        json_fail(entry, "this block reads nothing from the one before it");
-        diag_help(r->diag, "give the block an \"in\"; only the first of the chain has none");
-        return false;
-    }
-    if (!handed->any) {
-        json_fail(in, "the first block of the chain has no block before it");
-        diag_help(r->diag, "remove \"in\" and begin with an embedding of \"ids\"");
-        return false;
-    }
-    if (!model_new_name(r, in, &name))
-        return false;
-    model_define(r, graph_value(r->graph, VALUE_CHAIN_IN, name, handed->axes, handed->dim), in);
-    return true;
-}
-
-static bool block_output(Reader *r, Json block, bool last)
-{
-    Json out = json_get(block, "out");
-    Graph *graph = r->graph;
-    if (json_has(block, "out") && last) {
-        json_fail(out, "the last block of the chain hands nothing on");
-        diag_help(r->diag, "remove \"out\" and end with cross_entropy");
-        return false;
-    }
-    if (last && graph->loss == NONE) {
-        json_fail(block, "the last block of the chain makes no loss");
-        diag_help(r->diag, "end it with {\"op\": \"cross_entropy\", \"in\": \"logits\"}");
-        return false;
-    }
-    if (last)
-        return true;
-    if (graph->loss != NONE) {
-        json_fail(block, "a loss before the end of the chain");
-        diag_help(r->diag, "cross_entropy stands in the last block, which runs once");
-        return false;
-    }
-    ValueId id = NONE;
-    if (!model_operand(r, out, &id))
-        return false;
-    if (graph->values.at[id].kind != VALUE_NODE || graph->values.at[id].number != NUM_FLOAT) {
-        json_fail(out, "the block hands on \"%s\", which it does not make",
-                  graph->values.at[id].name);
-        diag_help(r->diag, "name the result of an op");
-        return false;
-    }
-    graph->chain_out = id;
-    return true;
-}
-
-static bool all_used(Reader *r)
-{
-    bool fine = true;
-    for (int v = 0; v < r->defined.n; v++) {
-        if (!r->defined.at[v].value || r->used.at[v])
-            continue;
-        fine = json_fail(r->defined.at[v], "nothing reads \"%s\"", r->graph->values.at[v].name);
-        diag_help(r->diag, "remove the op, or use its result");
-    }
-    return fine;
-}
-
-/* Every parameter must be trained: an op between it and the loss may be missing. */
-static bool all_trained(Reader *r)
-{
-    bool fine = true;
-    for (int p = 0; p < r->graph->params.n; p++) {
-        if (r->graph->params.at[p].grad != NONE)
-            continue;
-        fine = json_fail(r->param_at.at[p], "no gradient reaches parameter \"%s\"",
-                         r->graph->params.at[p].name);
-        diag_help(r->diag, "its value must lead to the block's \"out\" or the loss");
-    }
-    if (r->graph->chain_in != NONE && r->graph->grad_out == NONE) {
-        fine =
-            json_fail(r->defined.at[r->graph->chain_in], "no gradient reaches the block's input");
-        diag_help(r->diag, "the input must lead to the block's \"out\" or the loss");
-    }
-    return fine;
-}
-
-/* Reads a block as a new class: the last of net->classes. */
-static Graph *read_block(Reader *r, Json block, const char *name, Json entry, const Handed *handed,
-                         bool last)
-{
-    static const char *const keys[] = {"in", "out", "ops"};
-    Json ops = json_get(block, "ops");
-    if (!json_want_object(block) || !json_only_keys(block, keys, COUNT_OF(keys)) ||
-        !json_want_array(ops) || !check_each(r, ops, r->each))
-        return NULL;
-    r->graph = net_add_class(r->net, name);
-    r->defined.n = r->used.n = r->param_at.n = 0;
-    if (!block_input(r, block, entry, handed))
-        return NULL;
-    for (int i = 0; i < json_len(ops); i++) {
-        if (!model_read_op(r, json_at(ops, i)))
-            return NULL;
-    }
-    if (!block_output(r, block, last) || !all_used(r))
-        return NULL;
-    graph_differentiate(r->graph);
-    return all_trained(r) ? r->graph : NULL;
 }
 
 /* ---- the chain ---- */
@@ -453,10 +306,9 @@ static bool read_entry(Reader *r, Json entry, Json blocks, bool last, Handed *ha
         !json_opt_int(entry, "repeat", 1, MAX_LINKS, &repeat) ||
         !json_opt_int(entry, "first", 0, MAX_LINKS, &first))
         return false;
-    if (!name_is_identifier(name, false)) {
+    if (!is_name(name)) {
         json_fail(json_get(entry, "block"), "block name \"%s\" is not an identifier", name);
-        diag_help(r->diag, "use letters, digits and '_', and begin with a letter or '_'");
-        return false;
+        return help_name(r);
     }
     bool varied = json_has(entry, "each");
     if (varied && (!json_want_array(each) || json_len(each) != repeat)) {
@@ -469,7 +321,7 @@ static bool read_entry(Reader *r, Json entry, Json blocks, bool last, Handed *ha
     for (int i = 0; i < (int)repeat; i++) {
         r->each = varied ? json_at(each, i) : (Json){0};
         if (varied || class == NONE) {
-            Graph *graph = read_block(r, block, name, entry, handed, last && i == repeat - 1);
+            Graph *graph = model_read_block(r, block, name, entry, handed, last && i == repeat - 1);
             if (!graph)
                 return false;
             class = settle_class(r, graph);
@@ -519,7 +371,7 @@ static bool read_chain(Reader *r, Json chain, Json blocks)
         json_member(blocks, i, &name);
         bool used = false;
         for (int c = 0; c < json_len(chain); c++)
-            used = used || strcmp(text_of(json_get(json_at(chain, c), "block")), name) == 0;
+            used = used || strcmp(model_text(json_get(json_at(chain, c), "block")), name) == 0;
         if (!used) {
             json_fail_key(blocks, name, "no link of the chain is block \"%s\"", name);
             diag_help(r->diag, "add it to \"chain\", or remove it");

@@ -90,6 +90,11 @@ Json model_attribute(const Reader *r, Json op, const char *key)
     return json_get(op, key);
 }
 
+const char *model_text(Json at)
+{
+    return json_is_string(at) ? json_string_value(at.value) : "";
+}
+
 bool model_present(Json at)
 {
     return at.value && !json_is_null(at.value);
@@ -148,6 +153,13 @@ bool model_param(Reader *r, Json at, Shape shape, const int *group, int stored, 
     const char *text = NULL;
     if (!param_text(r, at, &text))
         return false;
+    if (model_has_dim(shape.dim, shape.axes, r->net->batch) ||
+        model_has_dim(shape.dim, shape.axes, r->net->sequence)) {
+        json_fail(at, "parameter \"%s\" would be %s: as large as the job", text,
+                  model_shape(r, shape.axes, shape.dim));
+        diag_help(r->diag, "b and s come from the job: give the tensor a dim of \"dims\"");
+        return false;
+    }
     Graph *graph = r->graph;
     for (int p = 0; p < graph->params.n; p++) {
         const Param *known = &graph->params.at[p];

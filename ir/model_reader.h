@@ -1,5 +1,5 @@
-/* model_reader.h - the reader's state while one model file becomes a Net; shared by model.c and
- * model_ops.c. */
+/* model_reader.h - the reader's state while one model file becomes a Net; shared by the
+ * files model*.c. */
 #ifndef LPLAN_IR_MODEL_READER_H
 #define LPLAN_IR_MODEL_READER_H
 
@@ -28,6 +28,19 @@ typedef struct Shape {
     DimId dim[MAX_AXES];
 } Shape;
 
+/* The value the previous link hands on. */
+typedef struct Handed {
+    bool any;
+    int axes;
+    DimId dim[MAX_AXES];
+} Handed;
+
+/* ---- model_block.c ---- */
+
+/* Reads a block as a new class: the last of net->classes. NULL after located errors. */
+Graph *model_read_block(Reader *r, Json block, const char *name, Json entry, const Handed *handed,
+                        bool last);
+
 /* ---- model_ops.c ---- */
 
 /* Appends the nodes of one op; false after located errors. */
@@ -43,6 +56,8 @@ bool model_dim(Reader *r, Json at, DimId *ret);
 bool model_operand(Reader *r, Json at, ValueId *ret);
 /* Notes where a value of the file is defined; to be called for every value that ops may name. */
 void model_define(Reader *r, ValueId value, Json at);
+/* The text of a string, "" for anything else. */
+const char *model_text(Json at);
 /* "[b, s, h]" */
 const char *model_shape(Reader *r, int axes, const DimId *dim);
 const char *model_value_shape(Reader *r, ValueId value);

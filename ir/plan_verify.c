@@ -137,7 +137,10 @@ static bool verify_place(const Class *c, ValueId id, const Placement *place, Jso
         fault(v, at,
               SAY(v, "%s of %s in class %s names an atom that the mesh lacks", what, value->name,
                   c->graph->name));
-        diag_help(v->diag, "the mesh has %d atoms, a0 and on", v->plan->mesh.n);
+        if (v->plan->mesh.n == 0)
+            diag_help(v->diag, "a stage of one rank has no atoms: write {}");
+        else
+            diag_help(v->diag, "the mesh has %d atoms, a0 and on", v->plan->mesh.n);
         return false;
     }
     if (!place_fits(&v->plan->mesh, v->net, value, place)) {

@@ -23,8 +23,7 @@ static void add(Account *account, const Traffic *want, int stage, int64_t count,
     own->busy_ns[want->stream] += ns * count;
 }
 
-/* ---- inside blocks
- * -------------------------------------------------------------------------------- */
+/* ---- inside blocks ---- */
 
 static void add_segment(Account *account, int stage, const Card *card, bool backward,
                         int64_t length)
@@ -78,8 +77,7 @@ static void add_links(Account *account, int stage)
     own->busy_ns[STREAM_COMPUTE] += family->order->micros * load;
 }
 
-/* ---- between stages
- * ------------------------------------------------------------------------------- */
+/* ---- between stages ---- */
 
 static void add_rows(Account *account, const OrderTimes *length, const int64_t *end)
 {
@@ -110,8 +108,7 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
     }
 }
 
-/* ---- the end of the step
- * --------------------------------------------------------------------------- */
+/* ---- the end of the step ---- */
 
 static void add_path(Account *account, int stage, const Path *path, int64_t count, int width,
                      const char *what, int64_t exposed, int64_t whole)

@@ -8,8 +8,7 @@
 #include "planner/report.h"
 #include "planner/trace.h"
 
-/* ---- nothing fits
- * --------------------------------------------------------------------------------- */
+/* ---- nothing fits ---- */
 
 /* The smallest multiple of the devices on which the job fits, of the cluster as its file has it; 0
  * when none up to 64 times. */
@@ -81,8 +80,7 @@ static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
     return CLI_NOTHING_FITS;
 }
 
-/* ---- the plan
- * ------------------------------------------------------------------------------------- */
+/* ---- the plan ---- */
 
 typedef struct Answer {
     Plan *plan;

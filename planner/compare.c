@@ -7,8 +7,7 @@ enum { WIDTH = 100, LABEL = 18, WIDEST = 22 };
 
 typedef char *(*CellText)(Arena *arena, const Column *column, int which);
 
-/* ---- cells
- * ---------------------------------------------------------------------------------------- */
+/* ---- cells ---- */
 
 static char *cell_degrees(Arena *arena, const Column *column, int which)
 {
@@ -105,8 +104,7 @@ static char *cell_sent(Arena *arena, const Column *column, int which)
     return bytes ? str_gib(arena, bytes) : arena_strdup(arena, "-");
 }
 
-/* ---- the table
- * ------------------------------------------------------------------------------------ */
+/* ---- the table ---- */
 
 typedef struct Term {
     const char *name;
@@ -225,8 +223,7 @@ void columns_put(Str *str, Arena *arena, const Columns *columns, const Style *st
     } while (next < columns->n);
 }
 
-/* ---- JSON
- * ----------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static json_t *column_json(Arena *arena, const Column *column)
 {

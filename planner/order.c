@@ -2,8 +2,7 @@
  */
 #include "planner/order.h"
 
-/* ---- the order --------------------------------------------------------------------------------
- */
+/* ---- the order ---- */
 
 /* Rows of every stage become ready one by one; what a row receives has a smaller number. */
 static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
@@ -78,8 +77,7 @@ void order_path(const Order *order, const OrderTimes *times, const int64_t *end,
     }
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ---- */
 
 /* Where in a stage's list a micro-batch's buffer is taken and given back: row i stands at 2 i, a
  * message that can come as soon as row i has run at 2 i + 1. */
@@ -87,15 +85,30 @@ typedef struct Life {
     int first, last;
 } Life;
 
+/* Where lives begin in the order of micro-batches (or end against it), who meets a later taker of
+ * his slot meets the next one: then one neighbour tells, else all do. */
+static bool slots_clash(const Life *life, int micros, int n, bool ordered)
+{
+    for (int a = 0; a + n < micros; a++)
+        for (int b = a + n; b < micros; b += n) {
+            if (life[a].first <= life[b].last && life[b].first <= life[a].last)
+                return true;
+            if (ordered)
+                break;
+        }
+    return false;
+}
+
 static int slots_for(const Life *life, int micros)
 {
-    int n = 1;
-    for (bool clash = true; clash && n < micros; n += clash) {
-        clash = false;
-        for (int a = 0; a < micros && !clash; a++)
-            for (int b = a + n; b < micros && !clash; b += n)
-                clash = life[a].first <= life[b].last && life[b].first <= life[a].last;
+    bool rising = true, falling = true;
+    for (int a = 1; a < micros; a++) {
+        rising &= life[a].first >= life[a - 1].first;
+        falling &= life[a].last <= life[a - 1].last;
     }
+    int n = 1;
+    while (n < micros && slots_clash(life, micros, n, rising || falling))
+        n++;
     return n;
 }
 

@@ -37,8 +37,7 @@ void plan_time_rows(Plan *plan, const Net *net)
     arena_free(scratch);
 }
 
-/* ---- extrapolation
- * -------------------------------------------------------------------------------- */
+/* ---- extrapolation ---- */
 
 /* The line through two points, at `m`. */
 typedef struct Line {

@@ -75,8 +75,7 @@ char *text_layers(Arena *arena, const Assessment *it, int stage)
     return text.at;
 }
 
-/* ---- the head
- * ------------------------------------------------------------------------------------- */
+/* ---- the head ---- */
 
 static void put_line(Str *str, const Report *report, const char *label, const char *text)
 {

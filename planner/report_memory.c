@@ -41,8 +41,7 @@ void report_resident(Str *str, const Report *report)
              str_gib(arena, device->margin_bytes), tag_text[device->tag]);
 }
 
-/* ---- sharding
- * ------------------------------------------------------------------------------------- */
+/* ---- sharding ---- */
 
 /* "f over tp 8", in the order of the axes. */
 static const char *shards_text(Arena *arena, const Report *report, const Value *value,

@@ -150,8 +150,7 @@ void report_risks(Str *str, const Report *report)
     put_checkpoint(str, report);
 }
 
-/* ---- the ladder
- * ----------------------------------------------------------------------------------- */
+/* ---- the ladder ---- */
 
 static const char *rung_verdict(const Report *report, const Rung *rung)
 {

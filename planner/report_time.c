@@ -6,8 +6,7 @@
 
 enum { MOST_ROWS = 10 };
 
-/* ---- 3
- * -------------------------------------------------------------------------------------------- */
+/* ---- 3 ---- */
 
 typedef struct HotRow {
     const Traffic *traffic;
@@ -121,8 +120,7 @@ void report_traffic(Str *str, const Report *report)
                  report->style.off);
 }
 
-/* ---- 4
- * -------------------------------------------------------------------------------------------- */
+/* ---- 4 ---- */
 
 void report_exposed(Str *str, const Report *report)
 {
@@ -159,8 +157,7 @@ void report_exposed(Str *str, const Report *report)
     str_putc(str, '\n');
 }
 
-/* ---- 5
- * -------------------------------------------------------------------------------------------- */
+/* ---- 5 ---- */
 
 void report_links(Str *str, const Report *report)
 {

@@ -6,8 +6,7 @@
 
 #include "planner/search_in.h"
 
-/* ---- what is kept between runs
- * --------------------------------------------------------------------- */
+/* ---- what is kept between runs ---- */
 
 typedef struct KeptVariant {
     struct KeptVariant *next;
@@ -136,8 +135,7 @@ void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)
     }
 }
 
-/* ---- the heap
- * --------------------------------------------------------------------------------------- */
+/* ---- the heap ---- */
 
 typedef enum { LEVEL_WORK, LEVEL_CARDS, LEVEL_TREE } Level;
 
@@ -186,8 +184,7 @@ static HeapItem heap_pop(Heap *heap)
     return top;
 }
 
-/* ---- one run
- * ---------------------------------------------------------------------------------------- */
+/* ---- one run ---- */
 
 typedef struct Run {
     Search *search;

@@ -192,8 +192,7 @@ bool cuts_fit(const CutTable *table)
     return table->busy[0] < never || table->time_cut;
 }
 
-/* ---- simulating
- * ------------------------------------------------------------------------------------ */
+/* ---- simulating ---- */
 
 static int64_t plan_bytes(CutTable *table, const int *first_link)
 {
@@ -268,8 +267,7 @@ static void try_plan(CutTable *table, const int *first_link, Cuts *best, CutStat
     }
 }
 
-/* ---- the tree
- * -------------------------------------------------------------------------------------- */
+/* ---- the tree ---- */
 
 typedef struct Tree {
     CutTable *table;

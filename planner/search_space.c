@@ -2,10 +2,9 @@
  */
 #include "planner/search_in.h"
 
-/* ---- the space
- * ------------------------------------------------------------------------------------ */
+/* ---- the space ---- */
 
-enum { MAX_MICRO_BATCH = 32, MAX_TP = 1024 };
+enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024 };
 
 static bool pinned_to(int64_t pin, int64_t value)
 {
@@ -38,7 +37,7 @@ static void add_micro_batches(Space *space, Pins *pins)
     int64_t own = space->problem->job.global_batch / pins->dp;
     int64_t pin = space->pins->micro_batch;
     for (int64_t mbs = pin > MAX_MICRO_BATCH ? pin : MAX_MICRO_BATCH; mbs >= 1; mbs--)
-        if (own % mbs == 0 && (pin <= 0 || pin == mbs)) {
+        if (own % mbs == 0 && own / mbs <= MAX_MICROS && (pin <= 0 || pin == mbs)) {
             pins->micro_batch = mbs;
             add_schedules(space, pins);
         }
@@ -116,8 +115,7 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
     return space.list.n;
 }
 
-/* ---- work
- * ----------------------------------------------------------------------------------------- */
+/* ---- work ---- */
 
 static bool wide_param(const Graph *graph, ValueId id)
 {

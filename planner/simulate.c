@@ -44,8 +44,7 @@ typedef struct Simulation {
     TraceEvents *trace;
 } Simulation;
 
-/* ---- lengths ------------------------------------------------------------------------------------
- */
+/* ---- lengths ---- */
 
 static int class_of_body(const Program *program, const Body *body)
 {
@@ -129,8 +128,7 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
     BUG("no such Step");
 }
 
-/* ---- traffic
- * ------------------------------------------------------------------------------------- */
+/* ---- traffic ---- */
 
 static bool in_backward(const Step *step)
 {
@@ -195,8 +193,7 @@ static int traffic_of(Simulation *sim, const Step *step)
     return traffic_row(sim->arena, sim->times, &want);
 }
 
-/* ---- the clock
- * ------------------------------------------------------------------------------------ */
+/* ---- the clock ---- */
 
 static int64_t stream_end(const Lane *lane, Stream stream)
 {

@@ -15,8 +15,7 @@ static int class_of(const Family *family, int link)
     return family->deck->net->chain.at[link].class;
 }
 
-/* ---- families ---------------------------------------------------------------------------------
- */
+/* ---- families ---- */
 
 const Card *family_card(const Family *family, int link)
 {
@@ -67,8 +66,7 @@ void family_hops(const Family *family, OrderTimes *ret)
     }
 }
 
-/* ---- paths of flat gradients -------------------------------------------------------------------
- */
+/* ---- paths of flat gradients ---- */
 
 typedef struct FlatPath {
     struct FlatPath *next;
@@ -140,8 +138,7 @@ static int64_t flat_ns(const Family *family, const Path *path, int64_t count, in
     return ns;
 }
 
-/* ---- groups of a stage -------------------------------------------------------------------------
- */
+/* ---- groups of a stage ---- */
 
 typedef struct StageGroup {
     AtomSet sharded, partial; /* on the family's mesh */
@@ -221,8 +218,7 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
     }
 }
 
-/* ---- buckets ------------------------------------------------------------------------------------
- */
+/* ---- buckets ---- */
 
 static void put_bucket(Family *family, const StageGroup *group, int close_link, int64_t elements,
                        int64_t ready, int runs, StageCost *cost)
@@ -318,8 +314,7 @@ static void fill_ends(const Family *family, StageCost *cost)
     cost->update_ns = num_larger(compute, gather);
 }
 
-/* ---- bytes
- * --------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 static void fill_static(const Family *family, const Groups *groups, StageCost *cost)
 {
@@ -371,8 +366,7 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int stage)
     return bytes;
 }
 
-/* ---- a stage
- * ------------------------------------------------------------------------------------- */
+/* ---- a stage ---- */
 
 static StageCost *make_cost(Family *family, int begin, int end)
 {
@@ -423,8 +417,7 @@ const StageCost *family_stage(Family *family, int first_link, int end_link)
     return *slot;
 }
 
-/* ---- the whole plan
- * ------------------------------------------------------------------------------ */
+/* ---- the whole plan ---- */
 
 static int stage_of(const int *first_link, int stages, int link)
 {

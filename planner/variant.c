@@ -154,8 +154,7 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
     return variant;
 }
 
-/* ---- lifting ----------------------------------------------------------------------------------
- */
+/* ---- lifting ---- */
 
 /* The dp atoms of the mesh go to the batch: the highest atom is the slowest link, hence major. */
 typedef struct Lift {

@@ -229,6 +229,11 @@ void lp_load(const LpPart *parts, int count);
  * --dump-grads after the first step's gradients are final; used by lp_finish for --save. */
 void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype);
 
+/* Emitted where a rank holds a flat range of a block only (its share of a moment): elements [begin,
+ * end) of `whole`, in memory order, at `data`, as boxes. Returns how many: at most 2 * ndims - 1.
+ */
+int lp_part_cut(const LpPart *whole, int64_t begin, int64_t end, float *data, LpPart *ret_parts);
+
 /* One kind of state in a checkpoint: the weights, a moment. Same table, same names, a file of its
  * own. */
 typedef struct LpState {
@@ -244,6 +249,9 @@ typedef struct LpState {
  * position in samples, so another plan of the model may go on with it; the same plan goes on with
  * the same bits. */
 int64_t lp_begin(const LpState *states, int count);
+
+/* Emitted before lp_checkpoint, where weights may still be under way: whether it will write. */
+bool lp_checkpoint_due(int64_t step);
 
 /* Emitted at the tail of each step, after lp_step_end (collective): writes a checkpoint when it is
  * time. */

@@ -2,14 +2,18 @@
 # run_all.sh - builds and tests everything: gcc, gcc with sanitizers, clang, lint. The last line is
 # "N passed, N failed"; the exit code is 0 only when nothing failed.
 #
-#   tests/run_all.sh            the quick suites and lint
-#   tests/run_all.sh --slow     the slow suite too
+#   tests/run_all.sh            everything: trainers are built, run under MPI and compared too
+#   tests/run_all.sh --quick    the quick suites and lint of one build, in a minute or two
 set -u
 cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
 
-suites=(--no-suite slow)
-[ "${1:-}" = --slow ] && suites=()
+quick=
+suites=()
+if [ "${1:-}" = --quick ]; then
+    quick=1
+    suites=(--no-suite slow)
+fi
 
 # MPI in a container, as root, with more ranks than cores; shared memory only, so starts are quick.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -51,13 +55,14 @@ run() {
 }
 
 build build && run build "${suites[@]}"
+[ -z "$quick" ] || exec python3 tests/count_results.py "$built_good" "$built_bad" "${results[@]}"
 
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
 export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}"
 build build-asan -Db_sanitize=address,undefined -Db_lundef=false \
     -Dc_args=-fno-sanitize-recover=all &&
-    run build-asan --no-suite lint --no-suite noasan --timeout-multiplier 4 "${suites[@]}"
+    run build-asan --no-suite lint --no-suite noasan --no-suite slow --timeout-multiplier 4
 
 if command -v clang >/dev/null; then
     CC=clang build build-clang

@@ -8,7 +8,7 @@
 #include "ir/base/str.h"
 #include "ir/base/vec.h"
 
-enum { ERRORS_KEPT = 20, BUG_EXIT = 70 };
+enum { ERRORS_KEPT = 20, TEXT_KEPT = 600, TAIL_KEPT = 200, BUG_EXIT = 70 };
 
 struct Diag {
     Arena *arena;
@@ -24,6 +24,17 @@ Diag *diag_new(Arena *arena)
     return diag;
 }
 
+/* Names of a broken file may be as long as the file: beginning and end tell enough. */
+static const char *shortened(Diag *diag, const char *format, va_list args)
+{
+    char *text = arena_vprintf(diag->arena, format, args);
+    size_t length = strlen(text);
+    if (length <= TEXT_KEPT)
+        return text;
+    return arena_printf(diag->arena, "%.*s ... %s", TEXT_KEPT - TAIL_KEPT, text,
+                        text + length - TAIL_KEPT);
+}
+
 static void item_add(Diag *diag, DiagLevel level, Span span, const char *format, va_list args)
 {
     diag->latest_dropped = level == DIAG_ERROR && diag->errors > ERRORS_KEPT;
@@ -32,7 +43,7 @@ static void item_add(Diag *diag, DiagLevel level, Span span, const char *format,
     vec_push(diag->arena, &diag->items) = (DiagItem){
         .level = level,
         .span = span,
-        .text = arena_vprintf(diag->arena, format, args),
+        .text = shortened(diag, format, args),
     };
 }
 
@@ -61,7 +72,7 @@ static void attach(Diag *diag, bool help, const char *format, va_list args)
     if (diag->items.n == 0)
         BUG("nothing to attach \"%s\" to", format);
     DiagItem *item = &diag->items.at[diag->items.n - 1];
-    const char *text = arena_vprintf(diag->arena, format, args);
+    const char *text = shortened(diag, format, args);
     if (help)
         item->help = text;
     else

@@ -33,7 +33,7 @@ static Fault fault_of(const Source *source, const json_error_t *error)
 }
 
 /* Habits of other notations, told by the bytes at fault. */
-static const char *foreign_help(const Source *source, Fault fault)
+static const char *foreign_help(const Source *source, Fault fault, const json_error_t *error)
 {
     const char *at = source->text + fault.offset, *before = at;
     while (before > source->text && strchr(" \t\r\n", before[-1]))
@@ -47,13 +47,20 @@ static const char *foreign_help(const Source *source, Fault fault)
         return "keys and texts stand in double quotes";
     if (*at == '/' || *at == '#')
         return "JSON has no comments";
+    if (*at == ',' || *at == ':')
+        return after_comma ? "one comma too many before it"
+                           : "a value, or a key in double quotes, is missing before it";
     if (strncmp(at, "NaN", 3) == 0 || strncmp(at, "Inf", 3) == 0 || strncmp(at, "-Inf", 4) == 0)
         return "JSON has no NaN and no infinity";
-    return NULL;
+    if (strstr(error->text, "']' expected") || strstr(error->text, "'}' expected"))
+        return "a comma is missing before it, or a bracket";
+    return "values are objects, lists, numbers, true, false, null and texts in double quotes";
 }
 
 static const char *syntax_help(const Source *source, Fault fault, const json_error_t *error)
 {
+    if (strncmp(error->text, "control character", 17) == 0)
+        return "write it as \\n, \\t or \\u and four digits";
     switch (json_error_code(error)) {
     case json_error_duplicate_key:
         return "keep one of the two members";
@@ -68,7 +75,7 @@ static const char *syntax_help(const Source *source, Fault fault, const json_err
     case json_error_invalid_utf8:
         return "save the file as UTF-8";
     default:
-        return foreign_help(source, fault);
+        return foreign_help(source, fault, error);
     }
 }
 

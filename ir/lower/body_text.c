@@ -23,7 +23,7 @@ static void put_inst(Str *str, const Body *body, const Inst *inst)
         for (int i = 0; i < inst->nodes; i++) {
             const Node *node = &body->graph->nodes.at[inst->node[i]];
             str_putf(str, "%s%s", i ? " + " : "", op_info[node->op].text);
-            if (node->op == OP_EINSUM || node->op == OP_REDUCE) {
+            if (str_eq(op_info[node->op].pattern, "*")) {
                 str_putc(str, ' ');
                 graph_put_sig(str, body->graph, node);
             }

@@ -17,15 +17,29 @@ static int64_t copy_bytes(const Body *body, int copy)
     return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
-/* Table entry of the part of a micro-batch, or NONE. */
-static int find_entry(const StageProgram *stage, EntryKind kind, PartKind part, int micro)
+/* Where the entries of every micro-batch stand in a stage's table: NONE where there is none. One
+ * pass, because tables of long steps are long. */
+typedef struct Places {
+    int *at[ENTRY_COUNT][PART_COUNT]; /* [micro-batch], of computing, sending and receiving */
+} Places;
+
+static Places find_places(Arena *arena, const Program *program, const StageProgram *stage)
 {
-    for (int i = 0; i < stage->table.n; i++) {
+    static const EntryKind kinds[] = {ENTRY_COMPUTE, ENTRY_SEND, ENTRY_RECV};
+    int micros = program->plan->micro_batches;
+    Places places = {0};
+    for (int k = 0; k < 3; k++)
+        for (int part = 0; part < PART_COUNT; part++) {
+            places.at[kinds[k]][part] = ARENA_ARRAY(arena, int, micros);
+            for (int micro = 0; micro < micros; micro++)
+                places.at[kinds[k]][part][micro] = NONE;
+        }
+    for (int i = stage->table.n - 1; i >= 0; i--) {
         const Entry *entry = &stage->table.at[i];
-        if (entry->kind == kind && entry->part == part && entry->micro == micro)
-            return i;
+        if (places.at[entry->kind][entry->part])
+            places.at[entry->kind][entry->part][entry->micro] = i;
     }
-    return NONE;
+    return places;
 }
 
 static int after_slack(const Program *program, const StageProgram *stage, int entry)
@@ -36,26 +50,26 @@ static int after_slack(const Program *program, const StageProgram *stage, int en
     return i < stage->table.n ? i : stage->table.n - 1;
 }
 
-bool ring_life(const Program *program, const StageProgram *stage, RingKind kind, int micro,
-               int *ret_first, int *ret_last)
+static bool life_at(const Program *program, const StageProgram *stage, const Places *places,
+                    RingKind kind, int micro, int *ret_first, int *ret_last)
 {
-    int forward = find_entry(stage, ENTRY_COMPUTE, PART_F, micro);
-    int backward = find_entry(stage, ENTRY_COMPUTE, PART_B, micro);
+    int forward = places->at[ENTRY_COMPUTE][PART_F][micro];
+    int backward = places->at[ENTRY_COMPUTE][PART_B][micro];
     int first = forward, last = backward;
     switch (kind) {
     case RING_DATA:
     case RING_SAVED:
         break;
     case RING_IN:
-        first = find_entry(stage, ENTRY_RECV, PART_F, micro);
+        first = places->at[ENTRY_RECV][PART_F][micro];
         last = stage->link[0].body->saves_in ? backward : forward;
         break;
     case RING_GRAD_IN:
-        first = find_entry(stage, ENTRY_RECV, PART_B, micro);
+        first = places->at[ENTRY_RECV][PART_B][micro];
         break;
     case RING_OUT:
     case RING_GRAD_OUT: {
-        int send = find_entry(stage, ENTRY_SEND, kind == RING_OUT ? PART_F : PART_B, micro);
+        int send = places->at[ENTRY_SEND][kind == RING_OUT ? PART_F : PART_B][micro];
         first = kind == RING_OUT ? forward : backward;
         last = send == NONE ? NONE : after_slack(program, stage, send);
         break;
@@ -68,24 +82,49 @@ bool ring_life(const Program *program, const StageProgram *stage, RingKind kind,
     return first != NONE && last != NONE;
 }
 
+bool ring_life(const Program *program, const StageProgram *stage, RingKind kind, int micro,
+               int *ret_first, int *ret_last)
+{
+    Arena *scratch = arena_new("life");
+    Places places = find_places(scratch, program, stage);
+    bool lives = life_at(program, stage, &places, kind, micro, ret_first, ret_last);
+    arena_free(scratch);
+    return lives;
+}
+
+/* Does micro mod n meet a live slot? Where lives begin in the order of micro-batches (or end
+ * against it), who meets a later taker of his slot meets the next one already. */
+static bool slots_clash(const int *first, const int *last, int micros, int n, bool ordered)
+{
+    for (int a = 0; a + n < micros; a++)
+        for (int b = a + n; b < micros; b += n) {
+            if (first[a] <= last[b] && first[b] <= last[a])
+                return true;
+            if (ordered)
+                break;
+        }
+    return false;
+}
+
 /* The fewest slots for which micro mod n never meets a live slot. */
 static int ring_slots(const Program *program, const StageProgram *stage, RingKind kind)
 {
     int micros = program->plan->micro_batches;
     Arena *scratch = arena_new("ring");
+    Places places = find_places(scratch, program, stage);
     int *first = ARENA_ARRAY(scratch, int, micros), *last = ARENA_ARRAY(scratch, int, micros);
-    for (int micro = 0; micro < micros; micro++)
-        if (!ring_life(program, stage, kind, micro, &first[micro], &last[micro])) {
+    bool rising = true, falling = true;
+    for (int micro = 0; micro < micros; micro++) {
+        if (!life_at(program, stage, &places, kind, micro, &first[micro], &last[micro])) {
             arena_free(scratch);
             return 0;
         }
-    int n = 1;
-    for (bool clash = true; clash && n < micros; n += clash) {
-        clash = false;
-        for (int a = 0; a < micros && !clash; a++)
-            for (int b = a + n; b < micros && !clash; b += n)
-                clash = first[a] <= last[b] && first[b] <= last[a];
+        rising &= micro == 0 || first[micro] >= first[micro - 1];
+        falling &= micro == 0 || last[micro] <= last[micro - 1];
     }
+    int n = 1;
+    while (n < micros && slots_clash(first, last, micros, n, rising || falling))
+        n++;
     arena_free(scratch);
     return n;
 }

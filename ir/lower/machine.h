@@ -1,8 +1,20 @@
-/* machine.h - shared by execute.c (running) and mutate.c (sites): what a Machine is. */
+/* machine.h - what a Machine is, shared by machine.c (memory), perform.c (one Step), execute.c (the
+ * order) and mutate.c (sites). */
 #ifndef LPLAN_IR_LOWER_MACHINE_H
 #define LPLAN_IR_LOWER_MACHINE_H
 
 #include "ir/lower/execute.h"
+
+enum {
+    MAX_GROUP = 64, /* ranks that may meet */
+    WIDTH = 8       /* bytes of an element: everything is fp64 here */
+};
+
+/* A local block in its whole value. */
+typedef struct BlockMap {
+    int axes;
+    int64_t local[MAX_AXES], origin[MAX_AXES], whole[MAX_AXES];
+} BlockMap;
 
 typedef struct Rank {
     int stage, coordinate;
@@ -41,6 +53,17 @@ struct Machine {
     uint64_t seed, draws;
     const char *fault;
 };
+
+const Mesh *machine_mesh(const Machine *machine);
+Rank *machine_rank(const Machine *machine, int stage, int coordinate);
+BlockMap machine_block(const Machine *machine, const Body *body, const Copy *copy, int coordinate);
+/* Index in the whole value of a local element. */
+int64_t block_index(const BlockMap *map, int64_t local);
+
+/* Meets other ranks: a collective, not a local move. */
+bool step_is_comm(const Step *step);
+/* Executes one Step of all ranks that do it together (its group, its pair, or one rank). */
+void machine_perform(Machine *machine, Rank **member, Step **step, int n);
 
 /* Fills machine->sites from one stage rank's walk per stage. */
 void machine_find_sites(Machine *machine);

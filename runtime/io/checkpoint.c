@@ -205,12 +205,17 @@ static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *st
     old_ones_remove(dir, steps_done, options->keep, states, count);
 }
 
-void lp_checkpoint(int64_t step, const LpState *states, int count)
+bool lp_checkpoint_due(int64_t step)
 {
-    LpSelf *self = lp_self;
+    const LpSelf *self = lp_self;
     const LpOptions *options = self->rank.options;
     bool last = self->stop || step + 1 == options->steps;
     bool time = options->every > 0 && (step + 1) % options->every == 0;
-    if (options->checkpoint && (last || time))
-        checkpoint_write(self, step + 1, states, count);
+    return options->checkpoint && (last || time);
+}
+
+void lp_checkpoint(int64_t step, const LpState *states, int count)
+{
+    if (lp_checkpoint_due(step))
+        checkpoint_write(lp_self, step + 1, states, count);
 }

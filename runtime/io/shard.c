@@ -80,3 +80,31 @@ bool lp_runs_next(LpRuns *runs)
     }
     return true;
 }
+
+/* Each box begins as far out as its place and the elements left allow: they grow, then shrink. */
+int lp_part_cut(const LpPart *whole, int64_t begin, int64_t end, float *data, LpPart *ret_parts)
+{
+    const LpShard *shard = &whole->shard;
+    int count = 0;
+    for (int64_t at = begin; at < end; count++) {
+        LpPart *part = &ret_parts[count];
+        *part = *whole;
+        part->data = data + (at - begin);
+        int64_t inner = lp_shard_count(shard), left = at;
+        int dim = 0;
+        for (; dim < shard->ndims; dim++) {
+            inner /= shard->extent[dim];
+            part->shard.begin[dim] += left / inner;
+            part->shard.extent[dim] = 1;
+            int64_t room = shard->extent[dim] - left / inner;
+            left %= inner;
+            if (left == 0 && end - at >= inner) {
+                int64_t fits = (end - at) / inner;
+                part->shard.extent[dim] = fits < room ? fits : room;
+                break;
+            }
+        }
+        at += dim < shard->ndims ? inner * part->shard.extent[dim] : 1;
+    }
+    return count;
+}

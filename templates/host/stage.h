@@ -102,7 +102,7 @@ static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup 
 
 /* The block of a tensor that the ranks of a stage hold. */
 typedef struct LpBlock {
-    int tensor;
+    int tensor, group;
     int64_t weight, gradient; /* addresses */
     int ndims;
     int64_t dims[LP_BLOCK_DIMS], extent[LP_BLOCK_DIMS];
@@ -110,6 +110,14 @@ typedef struct LpBlock {
     int owner;               /* list at whose coordinate 0 a rank writes it to files */
     bool home;
 } LpBlock;
+
+static LP_MAYBE_UNUSED int64_t lp_block_elements(const LpBlock *block)
+{
+    int64_t count = 1;
+    for (int a = 0; a < block->ndims; a++)
+        count *= block->extent[a];
+    return count;
+}
 
 static LP_MAYBE_UNUSED size_t lp_larger(size_t a, size_t b)
 {

@@ -9,8 +9,7 @@
 
 enum { PROBLEMS = 100 };
 
-/* ---- brute force
- * ---------------------------------------------------------------------------------- */
+/* ---- brute force ---- */
 
 typedef struct Brute {
     int64_t best, plans, fitting;
@@ -151,8 +150,7 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
                   (long long)late);
 }
 
-/* ---- bounds
- * --------------------------------------------------------------------------------------- */
+/* ---- bounds ---- */
 
 /* Random ends, every stage with a link. */
 static void random_cuts(Dice *rng, int links, int stages, int *ret)
@@ -212,8 +210,7 @@ static void test_no_bound_is_above(void **state)
     }
 }
 
-/* ---- what must hold of any answer
- * ------------------------------------------------------------------ */
+/* ---- what must hold of any answer ---- */
 
 static int64_t best_with_memory(Arena *arena, Problem *problem, int64_t bytes)
 {

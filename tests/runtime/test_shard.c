@@ -88,6 +88,37 @@ static void runs_are_as_long_as_can_be(void **state)
     assert_int_equal(count, 3);
 }
 
+static void a_flat_range_is_few_boxes(void **state)
+{
+    uint32_t seed = 5;
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        LpPart whole = {.tensor = 3, .shard = random_box(&seed, round % 2), .owner = round % 3};
+        float data[4096];
+        LpPart parts[2 * LP_MAX_DIMS];
+        int64_t map[4096], own[4096], elements = lp_shard_count(&whole.shard);
+        map_slowly(&whole.shard, map);
+        int64_t begin = next_number(&seed) % elements;
+        int64_t end = begin + 1 + next_number(&seed) % (elements - begin);
+        int count = lp_part_cut(&whole, begin, end, data, parts);
+        assert_in_range(count, 1, whole.shard.ndims ? 2 * whole.shard.ndims - 1 : 1);
+        int64_t at = begin;
+        for (int i = 0; i < count; i++) {
+            int64_t n = lp_shard_count(&parts[i].shard);
+            assert_int_equal(parts[i].tensor, 3);
+            assert_int_equal(parts[i].owner, whole.owner);
+            assert_ptr_equal(parts[i].data, data + (at - begin));
+            assert_true(at + n <= end);
+            map_slowly(&parts[i].shard, own);
+            assert_memory_equal(own, map + at, (size_t)n * sizeof *own);
+            at += n;
+        }
+        assert_int_equal(at, end);
+    }
+    LpPart none = {.shard = {1, {4}, {0}, {4}}};
+    assert_int_equal(lp_part_cut(&none, 2, 2, NULL, &none), 0);
+}
+
 /* Known answers of Philox-4x32-10 from its authors' distribution. */
 static void philox_gives_the_known_answers(void **state)
 {
@@ -191,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_cover_the_box_in_order),
         cmocka_unit_test(runs_are_as_long_as_can_be),
+        cmocka_unit_test(a_flat_range_is_few_boxes),
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(values_do_not_know_the_shard),
         cmocka_unit_test(normal_values_are_normal),
