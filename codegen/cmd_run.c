@@ -9,7 +9,7 @@
 #include "ir/base/str.h"
 
 static const char usage[] =
-    "usage: lplan run DIR [--hosts FILE] [options of the trainer]\n\n"
+    "lplan run DIR [--hosts FILE] [options of the trainer]\n\n"
     "Starts DIR/trainer with its plan's ranks: under mpirun, or alone when it has one rank or "
     "with\n"
     "--virtual. What happens is logged in DIR/run unless --log says otherwise.\n"
@@ -66,6 +66,11 @@ int cmd_run(int argc, char **argv)
     Arena *arena = arena_new("run");
     Diag *diag = diag_new(arena);
     const char *dir = argv[1];
+    if (dir[0] == '-') {
+        diag_error(diag, NO_SPAN, "'run' has no option %s before the folder", dir);
+        diag_help(diag, "lplan run DIR [options of the trainer]; see lplan run --help");
+        return fail(arena, diag, CLI_USAGE);
+    }
     Launch launch = {.trainer = arena_printf(arena, "%s/trainer", dir)};
     const char **arguments = ARENA_ARRAY(arena, const char *, argc + 4);
     bool alone = false;

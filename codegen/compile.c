@@ -158,7 +158,7 @@ static const char *build_script(Arena *arena, const char *cc, const char *mpi, c
 static bool run_script(Arena *arena, const char *folder, const char *script, const char **ret_words)
 {
     const char *path = arena_printf(arena, "%s/build.sh", folder);
-    if (!file_write(path, script, strlen(script)) || chmod(path, 0777) != 0) {
+    if (!file_write(path, script, strlen(script)) || chmod(path, 0755) != 0) {
         *ret_words = arena_printf(arena, "cannot write %s: %s", path, strerror(errno));
         return false;
     }

@@ -362,7 +362,7 @@ static void print_job(Trainer *t, Emit *out, const char *plan_hash)
               ".lr = 3e-4, .weight_decay = %.9g, .beta1 = %.9g, .beta2 = %.9g, .eps = %.9g, .clip "
               "= %.9g,",
               job->decay, job->beta1, job->beta2, job->eps, job->clip > 0 ? job->clip : 0.0);
-    emit_line(out, ".steps = 10, .schedule = LP_CONSTANT, .data = \"random\",");
+    emit_line(out, ".steps = 10, .schedule = LP_CONSTANT,");
     out->depth--;
     emit_line(out, "},");
     emit_line(out, ".run = run_rank,");

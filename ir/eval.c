@@ -1,5 +1,7 @@
 /* eval.c - every op as plain loops over doubles: the meaning that all other code is compared with.
  */
+#include "ir/eval.h"
+
 #include <math.h>
 #include <string.h>
 

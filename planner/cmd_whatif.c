@@ -125,8 +125,7 @@ int cmd_whatif(int argc, char **argv)
 {
     static const CliFlag flags[] = {
         {"set", "KEY=VALUE",
-         "change device.FIELD, links.NAME.FIELD, gpus, global_batch, sequence, recipe or a pin",
-         true},
+         "device.X, links.NAME.X, gpus, global_batch, sequence, recipe or a pin", true},
         {"sweep", "KEY=a,b,c", "a column for every value", false},
         {"replan", NULL, "search anew instead of holding the plan", false},
     };

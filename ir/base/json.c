@@ -33,7 +33,7 @@ static Fault fault_of(const Source *source, const json_error_t *error)
 }
 
 /* Habits of other notations, told by the bytes at fault. */
-static const char *foreign_help(const Source *source, Fault fault, const json_error_t *error)
+static const char *foreign_help(const Source *source, Fault fault)
 {
     const char *at = source->text + fault.offset, *before = at;
     while (before > source->text && strchr(" \t\r\n", before[-1]))
@@ -52,15 +52,31 @@ static const char *foreign_help(const Source *source, Fault fault, const json_er
                            : "a value, or a key in double quotes, is missing before it";
     if (strncmp(at, "NaN", 3) == 0 || strncmp(at, "Inf", 3) == 0 || strncmp(at, "-Inf", 4) == 0)
         return "JSON has no NaN and no infinity";
-    if (strstr(error->text, "']' expected") || strstr(error->text, "'}' expected"))
-        return "a comma is missing before it, or a bracket";
-    return "values are objects, lists, numbers, true, false, null and texts in double quotes";
+    return NULL;
+}
+
+/* By what Jansson says, for texts that are no other notation. */
+static const char *plain_help(const char *error)
+{
+    static const char *const help[][2] = {
+        {"control character", "write it as \\n, \\t or \\u and four digits"},
+        {"unexpected newline", "a text ends on its line: write \\n for a new one"},
+        {"invalid escape",
+         "escapes are \\\" \\\\ \\/ \\b \\f \\n \\r \\t and \\u with four digits"},
+        {"invalid Unicode", "half a surrogate pair: write the character itself"},
+        {"']' expected", "a comma is missing before it, or a bracket"},
+        {"'}' expected", "a comma is missing before it, or a bracket"},
+        {"':' expected", "a colon stands between a key and its value"},
+        {"'{' expected", "a description begins with {"},
+    };
+    for (size_t i = 0; i < sizeof help / sizeof *help; i++)
+        if (strstr(error, help[i][0]))
+            return help[i][1];
+    return "values are {}, [], true, false, null, numbers such as -1.5e6 and texts in \"\"";
 }
 
 static const char *syntax_help(const Source *source, Fault fault, const json_error_t *error)
 {
-    if (strncmp(error->text, "control character", 17) == 0)
-        return "write it as \\n, \\t or \\u and four digits";
     switch (json_error_code(error)) {
     case json_error_duplicate_key:
         return "keep one of the two members";
@@ -74,9 +90,13 @@ static const char *syntax_help(const Source *source, Fault fault, const json_err
         return "brackets nest too deep to be a description of anything";
     case json_error_invalid_utf8:
         return "save the file as UTF-8";
+    case json_error_null_character:
+        return "remove it";
     default:
-        return foreign_help(source, fault, error);
+        break;
     }
+    const char *foreign = foreign_help(source, fault);
+    return foreign ? foreign : plain_help(error->text);
 }
 
 static void release_doc(void *doc)

@@ -156,10 +156,15 @@ static Digest state_digest(const CellRun *run, int micro, int window)
 
 /* ---- the run ---- */
 
+/* Keeps the search as cheap as the walk. */
+enum { CELLS_PER_OPERAND = 1 };
+
 struct PeriodRun {
     Loop loop;
-    int phase; /* entry of the loop's first compute row */
-    int last;  /* entry whose state was taken last */
+    int phase;      /* entry of the loop's first compute row */
+    int last;       /* entry whose state was taken last */
+    int64_t budget; /* cells that may still be looked at: where nothing repeats, as in GPipe, the
+                       search ends */
     VEC(Digest) seen;
     VEC(int) entry;
     Period found;
@@ -171,6 +176,7 @@ PeriodRun *period_run_new(CellRun *run)
     PeriodRun *period = ARENA_NEW(run->arena, PeriodRun);
     period->loop = table_loop(stage, 16 * run->trace->program->stages + 16);
     period->phase = period->last = NONE;
+    period->budget = CELLS_PER_OPERAND * (int64_t)run->trace->operands.n;
     for (int i = period->loop.prefix + period->loop.entries - 1;
          i >= period->loop.prefix && period->loop.repeats; i--)
         if (stage->table.at[i].kind == ENTRY_COMPUTE)
@@ -187,6 +193,9 @@ void period_see(CellRun *run, PeriodRun *period, const TraceStep *next)
     period->last = next->entry;
     if (next->entry < period->phase || (next->entry - period->phase) % loop->entries != 0 ||
         next->entry >= loop->prefix + loop->entries * loop->repeats)
+        return;
+    period->budget -= run->cells;
+    if (period->budget < 0)
         return;
     int micro = run->trace->stage->table.at[next->entry].micro;
     Digest digest = state_digest(run, micro, 4 * run->trace->program->stages);

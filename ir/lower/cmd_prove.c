@@ -43,8 +43,8 @@ static void put_static(Str *text, const CheckReport *report, const Plan *plan)
              (long long)report->arena_bytes);
     if (report->period)
         str_putf(text,
-                 "  period   the state repeats every %d micro-batch%s: it holds for any larger "
-                 "number too\n",
+                 "  period   the state repeats every %d micro-batch%s: this holds for any number more, in "
+                 "steps of that\n",
                  report->period, report->period == 1 ? "" : "es");
 }
 
@@ -60,8 +60,10 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
     str_putf(text,
              "  %s  loss, gradient norm and all %d parameters, against one rank; in program order "
              "and %d random\n",
-             report->equal ? "equal  " : report->fault ? "FAULT  " : "UNEQUAL", report->params,
-             options->orders);
+             report->equal   ? "equal  "
+             : report->fault ? "FAULT  "
+                             : "UNEQUAL",
+             report->params, options->orders);
     str_put(text, "           orders that the events allow. Largest relative error ");
     put_error(text, report->max_error);
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
@@ -85,7 +87,7 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
 
 static void put_mutations(Str *text, const ProveReport *report)
 {
-    str_putf(text, "Mutations: %d broken on purpose, %d caught, %d change nothing and must not\n",
+    str_putf(text, "Mutations: %d broken on purpose, %d caught, %d must change nothing and do not\n",
              report->tried, report->caught, report->equivalent);
     for (int i = 0; i < report->mutations.n; i++) {
         const MutationReport *row = &report->mutations.at[i];

@@ -174,10 +174,13 @@ int lp_options_parse(const LpJob *job, int argc, char **argv, FILE *out, LpOptio
                 return usage_error(out, argv[0], "no value for", argument);
             value = argv[++i];
         }
-        if (!option_set(option, value, ret_options))
-            return usage_error(out, argv[0], "bad value in", argv[i]);
+        if (!option_set(option, value, ret_options)) {
+            char both[256];
+            snprintf(both, sizeof both, "--%s %s", option->name, value);
+            return usage_error(out, argv[0], "bad value in", both);
+        }
     }
     if (!ret_options->data)
-        return usage_error(out, argv[0], "nothing to train on: give", "--data PATH");
+        return usage_error(out, argv[0], "nothing to train on: give", "--data PATH (or --data random)");
     return -1;
 }

@@ -43,6 +43,14 @@ void *lp_new(size_t count, size_t size)
     return memory;
 }
 
+/* Names out of files reach the terminal without what moves its cursor or forges a line. */
+static void clean(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7F)
+            *text = '?';
+}
+
 void lp_fail(int code, const char *format, ...)
 {
     LpSelf *self = lp_self;
@@ -51,6 +59,7 @@ void lp_fail(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    clean(message);
     const char *at = atomic_load_explicit(&self->track.at, memory_order_relaxed);
     int64_t step = atomic_load_explicit(&self->track.step, memory_order_relaxed);
     if (step < 0)
@@ -70,6 +79,7 @@ void lp_fail_all(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    clean(message);
     if (self->rank.index != 0 && lp_pause_ns(5000000000))
         self->transport->stop(code); /* rank 0 has spoken, and its launcher ends us */
     lp_watch_end(self, code, message);

@@ -72,7 +72,8 @@ static void bin_open(LpData *data)
 static void file_open(LpData *data)
 {
     struct stat status;
-    int file = open(data->path, O_RDONLY);
+    /* A pipe without a writer would hold the job for ever. */
+    int file = open(data->path, O_RDONLY | O_NONBLOCK);
     if (file < 0 || fstat(file, &status) != 0)
         lp_fail_all(1, "%s: %s", data->path, strerror(errno));
     if (!S_ISREG(status.st_mode))
@@ -144,8 +145,8 @@ static int32_t token_at(const LpData *data, int64_t index)
         memcpy(&token, data->first + 4 * index, sizeof token);
     }
     if (token >= (uint32_t)data->vocab)
-        lp_fail(1, "%s: token %lld is %u, the model's vocabulary has %d", data->path,
-                (long long)index, token, data->vocab);
+        lp_fail(1, "%s: token %lld is %u, the model's vocabulary has %d: another tokenizer made it",
+                data->path, (long long)index, token, data->vocab);
     return (int32_t)token;
 }
 

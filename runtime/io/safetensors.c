@@ -263,7 +263,7 @@ static bool file_add(LpWeights *weights, const char *path, char *error, size_t s
         return false;
     }
     weights->paths[weights->file_count] = strcpy(copy, path);
-    int file = weights->files[weights->file_count++] = open(path, O_RDONLY);
+    int file = weights->files[weights->file_count++] = open(path, O_RDONLY | O_NONBLOCK);
     struct stat status;
     if (file < 0 || fstat(file, &status) != 0) {
         snprintf(error, size, "%s: %s", path, strerror(errno));
@@ -311,7 +311,7 @@ static bool file_add(LpWeights *weights, const char *path, char *error, size_t s
 static char *read_text(const char *path, int64_t *ret_length, char *error, size_t size)
 {
     struct stat status;
-    int file = open(path, O_RDONLY);
+    int file = open(path, O_RDONLY | O_NONBLOCK);
     char *text = NULL;
     if (file < 0 || fstat(file, &status) != 0)
         snprintf(error, size, "%s: %s", path, strerror(errno));

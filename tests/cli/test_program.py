@@ -42,7 +42,8 @@ def test_every_verb_has_help():
         assert asked.returncode == 0 and told.returncode == 0, (asked, told)
         assert asked.stdout == told.stdout, (asked, told)
         assert told.stdout.startswith(f"lplan {verb}"), told
-        for option in ("--json", "--output FILE", "--quiet", "--help"):
+        # What follows the folder of `run` is for the trainer.
+        for option in ("--json", "--output FILE", "--quiet", "--help") if verb != "run" else ():
             assert option in told.stdout, (verb, option)
         assert all(len(line) <= 100 for line in told.stdout.splitlines()), told
 
@@ -52,7 +53,7 @@ def test_every_verb_refuses_unknown_options():
         result = run(verb, "--jsom")
         assert result.returncode == 2 and result.stdout == "", result
         assert f"'{verb}' has no option --jsom" in result.stderr, result
-        assert "did you mean --json?" in result.stderr, result
+        assert verb == "run" or "did you mean --json?" in result.stderr, result
 
 
 def test_unknown_verb_names_the_nearest():

@@ -90,6 +90,36 @@ static void test_used_grows_by_what_is_taken(void **state)
     arena_free(arena);
 }
 
+typedef struct Released {
+    int order[4], n;
+} Released;
+
+static Released released;
+
+static void note_release(void *what)
+{
+    released.order[released.n++] = *(int *)what;
+}
+
+/* What is not arena memory goes when the arena goes or is emptied: once, latest first. */
+static void test_deferred_releases(void **state)
+{
+    (void)state;
+    released.n = 0;
+    Arena *arena = arena_new("test");
+    for (int i = 0; i < 3; i++) {
+        int *number = ARENA_NEW(arena, int);
+        *number = i;
+        arena_defer(arena, note_release, number);
+        if (i == 1)
+            arena_reset(arena);
+    }
+    assert_int_equal(released.n, 2);
+    arena_free(arena);
+    assert_int_equal(released.n, 3);
+    assert_memory_equal(released.order, ((int[]){1, 0, 2}), 3 * sizeof(int));
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -181,6 +211,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_zero_bytes_are_distinct),
     cmocka_unit_test(test_reset_keeps_blocks_and_zeroes),
     cmocka_unit_test(test_used_grows_by_what_is_taken),
+    cmocka_unit_test(test_deferred_releases),
     cmocka_unit_test(test_text),
     cmocka_unit_test(test_array),
     cmocka_unit_test(test_impossible_sizes_end_the_program),
