@@ -109,6 +109,7 @@ int cmd_run(int argc, char **argv)
         diag_help(diag, "it is no trainer of this version: build it again");
         return fail(arena, diag, CLI_INPUT);
     }
+    launch.sharing = launch.ranks;
     if (alone)
         launch.ranks = 1;
     int code = launch_run(arena, &launch, stderr);

@@ -185,22 +185,59 @@ char *emit_clean(Arena *arena, const char *text, const char *extra)
     return out.at;
 }
 
+static bool is_among(const char *const *words, size_t count, const char *text, size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(words[i], text, length) == 0 && words[i][length] == '\0')
+            return true;
+    return false;
+}
+
+/* Words of C, of C++ and CUDA, and what the headers of a trainer say in small letters. */
 static bool is_keyword(const char *text)
 {
     static const char *const words[] = {
-        "auto",    "bool",     "break",    "case",     "char",   "class", "const",   "continue",
-        "default", "delete",   "do",       "double",   "else",   "enum",  "extern",  "false",
-        "float",   "for",      "goto",     "if",       "inline", "int",   "long",    "main",
-        "new",     "register", "restrict", "return",   "rank",   "short", "signed",  "sizeof",
-        "static",  "struct",   "switch",   "template", "this",   "true",  "typedef", "union",
-        "void",    "unsigned", "while",    "virtual",  "y0",     "y1",    "yn",      "j0",
-        "j1",      "jn",
+        "alignas",   "alignof",   "and",      "asm",      "assert",    "auto",     "blockDim",
+        "blockIdx",  "bool",      "break",    "case",     "catch",     "char",     "class",
+        "const",     "constexpr", "continue", "decltype", "default",   "delete",   "dim3",
+        "do",        "double",    "else",     "enum",     "errno",     "explicit", "export",
+        "extern",    "false",     "float",    "for",      "friend",    "goto",     "gridDim",
+        "if",        "inline",    "int",      "linux",    "long",      "main",     "mutable",
+        "namespace", "new",       "noexcept", "not",      "nullptr",   "offsetof", "operator",
+        "or",        "private",   "public",   "register", "restrict",  "return",   "rank",
+        "short",     "signed",    "sizeof",   "static",   "stderr",    "stdin",    "stdout",
+        "struct",    "switch",    "template", "this",     "threadIdx", "throw",    "true",
+        "try",       "typedef",   "typeid",   "typename", "typeof",    "union",    "unix",
+        "unsigned",  "using",     "virtual",  "void",     "volatile",  "warpSize", "while",
+        "xor",       "y0",        "y1",       "yn",       "j0",        "j1",       "jn",
+        "protected",
     };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (str_eq(words[i], text))
-            return true;
-    }
-    return false;
+    return is_among(words, sizeof words / sizeof *words, text, strlen(text));
+}
+
+/* A variable of this name would hide a function that the text around it calls. */
+static bool is_function(const char *text)
+{
+    static const char *const words[] = {
+        "abort",  "abs",     "calloc",  "ceil",  "cos",   "div",    "erf",    "exit", "exp",
+        "exp2",   "expm1",   "fabs",    "floor", "fma",   "fmax",   "fmin",   "fmod", "free",
+        "index",  "isinf",   "isnan",   "log",   "log1p", "log2",   "malloc", "max",  "memcmp",
+        "memcpy", "memmove", "memset",  "min",   "pow",   "printf", "qsort",  "rint", "round",
+        "rsqrt",  "signal",  "signbit", "sin",   "sqrt",  "strlen", "tan",    "tanh", "trunc",
+    };
+    size_t count = sizeof words / sizeof *words, length = strlen(text);
+    return is_among(words, count, text, length) ||
+           (length > 1 && text[length - 1] == 'f' && is_among(words, count, text, length - 1));
+}
+
+/* Macros are written in capitals, types of the system end in _t. */
+static bool is_system(const char *text)
+{
+    size_t length = strlen(text);
+    bool capitals = true;
+    for (const char *c = text; *c; c++)
+        capitals = capitals && !(*c >= 'a' && *c <= 'z');
+    return capitals || (length > 2 && strcmp(text + length - 2, "_t") == 0);
 }
 
 char *emit_ident(Arena *arena, const char *text)
@@ -211,7 +248,8 @@ char *emit_ident(Arena *arena, const char *text)
         clean[LONGEST] = 0;
     if (!*clean || (*clean >= '0' && *clean <= '9') || *clean == '_')
         return arena_printf(arena, "n%s", clean);
-    if (is_keyword(clean) || strncmp(clean, "lp_", 3) == 0)
+    if (is_keyword(clean) || is_function(clean) || is_system(clean) ||
+        strncmp(clean, "lp_", 3) == 0)
         return arena_printf(arena, "%s_", clean);
     return clean;
 }

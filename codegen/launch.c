@@ -49,7 +49,7 @@ static void environment_set(const Launch *launch)
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         setenv(settings[i][0], settings[i][1], 0);
     setenv("OMPI_MCA_btl", launch->hosts ? "self,vader,tcp" : "self,vader", 0);
-    snprintf(threads, sizeof threads, "%ld", cores > launch->ranks ? cores / launch->ranks : 1);
+    snprintf(threads, sizeof threads, "%ld", cores > launch->sharing ? cores / launch->sharing : 1);
     setenv("OMP_NUM_THREADS", threads, 0);
     if (isatty(STDOUT_FILENO))
         setenv("LPLAN_TERMINAL", "1", 0);

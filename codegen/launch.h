@@ -9,6 +9,7 @@
 typedef struct Launch {
     const char *trainer; /* the executable */
     int ranks;           /* processes to start; 1: no mpirun */
+    int sharing;         /* ranks that share this machine's cores: with --virtual more than ranks */
     int ranks_per_stage;
     const char *hosts;            /* hostfile of mpirun, or NULL: this machine */
     const char *log;              /* the ranks' --log directory */

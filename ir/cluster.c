@@ -6,8 +6,9 @@
  *               "half_bytes": 2000000, "tag": "measured"}, {"name": "infiniband", "width": 4,
  * ...}]}
  *
- * Every key but `notes` is required, the product of the widths is the number of devices, and a
- * ring of n devices takes steps * latency_ns + (bytes on the wire + half_bytes) / bytes_per_s. */
+ * Every key but `notes`, `caution` and `band_permille` is required, the product of the widths is
+ * the number of devices, and a ring of n devices takes steps * latency_ns + (bytes on the wire +
+ * half_bytes) / bytes_per_s. */
 #include "ir/cluster.h"
 
 #include <errno.h>
@@ -84,6 +85,7 @@ static bool read_device(Json at, Device *device)
                                        "target",
                                        "tag",
                                        "notes",
+                                       "band_permille",
                                        "memory_bytes",
                                        "margin_bytes",
                                        "flops_f32",
@@ -113,6 +115,7 @@ static bool read_device(Json at, Device *device)
     good &= read_tag(at, &device->tag);
     good &= read_notes(at);
     good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
+    good &= json_opt_int(at, "band_permille", 1, 1000, &device->band_permille);
     device->target = target_text[target];
     if (good && device->margin_bytes >= device->memory_bytes) {
         good = json_fail(json_get(at, "margin_bytes"), "the margin leaves nothing of the memory");
@@ -124,7 +127,7 @@ static bool read_device(Json at, Device *device)
 static bool read_level(Json at, LinkLevel *level)
 {
     static const char *const keys[] = {"name",       "width", "bytes_per_s", "latency_ns",
-                                       "half_bytes", "tag",   "notes"};
+                                       "half_bytes", "tag",   "notes",       "band_permille"};
     if (!json_want_object(at))
         return false;
     int64_t width = 0;
@@ -139,6 +142,7 @@ static bool read_level(Json at, LinkLevel *level)
     good &= read_tag(at, &level->tag);
     good &= read_notes(at);
     good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
+    good &= json_opt_int(at, "band_permille", 1, 1000, &level->band_permille);
     level->width = (int)width;
     return good;
 }
@@ -162,7 +166,8 @@ static bool read_links(Json links, Cluster *cluster)
 
 Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
 {
-    static const char *const keys[] = {"format", "name", "notes", "devices", "device", "links"};
+    static const char *const keys[] = {"format",  "name",   "notes", "caution",
+                                       "devices", "device", "links"};
     static const char *const formats[] = {"lplan-cluster/1"};
     Cluster *cluster = ARENA_NEW(arena, Cluster);
     int format = 0;
@@ -172,6 +177,7 @@ Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
     bool good = json_only_keys(json, keys, (int)(sizeof keys / sizeof *keys));
     good &= read_name(json, &cluster->name);
     good &= read_notes(json);
+    good &= json_opt_str(json, "caution", &cluster->caution);
     good &= json_int(json_get(json, "devices"), 1, DEVICES_MAX, &devices);
     good &= read_device(json_get(json, "device"), &cluster->device);
     good &= read_links(json_get(json, "links"), cluster);
@@ -304,12 +310,24 @@ static json_t *device_json(const Device *device)
         (json_int_t)device->memory_permille);
 }
 
+static json_t *with_band(json_t *object, int64_t permille)
+{
+    if (permille)
+        json_object_set_new(object, "band_permille", json_integer((json_int_t)permille));
+    return object;
+}
+
 json_t *cluster_json(const Cluster *cluster)
 {
     json_t *links = json_array();
     for (int i = 0; i < cluster->levels; i++)
-        json_array_append_new(links, level_json(&cluster->level[i]));
-    return json_pack("{s:s, s:s, s:i, s:o, s:o}", "format", "lplan-cluster/1", "name",
-                     cluster->name, "devices", cluster->devices, "device",
-                     device_json(&cluster->device), "links", links);
+        json_array_append_new(
+            links, with_band(level_json(&cluster->level[i]), cluster->level[i].band_permille));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:i, s:o, s:o}", "format", "lplan-cluster/1", "name", cluster->name, "devices",
+        cluster->devices, "device",
+        with_band(device_json(&cluster->device), cluster->device.band_permille), "links", links);
+    if (cluster->caution)
+        json_object_set_new(json, "caution", json_string(cluster->caution));
+    return json;
 }

@@ -18,6 +18,7 @@ typedef struct LinkLevel {
     int64_t latency_ns;  /* of one hop of a ring */
     int64_t half_bytes;  /* message size at which half the bandwidth is reached */
     Tag tag;
+    int64_t band_permille; /* how far a time of this link may be off; 0: what the tag says */
 } LinkLevel;
 
 typedef struct Device {
@@ -33,11 +34,13 @@ typedef struct Device {
     int64_t memory_permille;  /* of bandwidth a streaming kernel reaches */
     const char *target;       /* "host" or "cuda" */
     Tag tag;
+    int64_t band_permille; /* how far a time of this device may be off; 0: what the tag says */
 } Device;
 
 typedef struct Cluster {
     const char *name;
-    int devices; /* in all */
+    const char *caution; /* what a reader of every prediction must know, or NULL */
+    int devices;         /* in all */
     Device device;
     int levels;
     LinkLevel level[MAX_LEVELS];

@@ -448,6 +448,34 @@ static bool read_rows(Json rows, Plan *plan)
     return true;
 }
 
+/* Before anything else is read: another kind of file is one error, not many. */
+static bool is_plan(Json root)
+{
+    static const char make_one[] = "make a plan first: lplan plan MODEL CLUSTER -o plan.json";
+    const char *format;
+    if (!json_want_object(root))
+        return false;
+    if (!json_has(root, "format") && json_has(root, "model_type")) {
+        json_fail(json_get(root, "model_type"), "this is a Hugging Face config, not a plan");
+        diag_help(root.doc->diag, make_one);
+        return false;
+    }
+    if (!json_str(json_get(root, "format"), &format))
+        return false;
+    if (str_eq(format, format_name))
+        return true;
+    bool model = str_eq(format, "lplan-model/1"), cluster = str_eq(format, "lplan-cluster/1");
+    if (model || cluster)
+        json_fail(json_get(root, "format"), "this is a %s file, not a plan",
+                  model ? "model" : "cluster");
+    else
+        json_fail(json_get(root, "format"), "format \"%s\", this lplan reads %s", format,
+                  format_name);
+    diag_help(root.doc->diag, "%s",
+              model || cluster ? make_one : "make the plan again with lplan plan");
+    return false;
+}
+
 static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
 {
     static const char *const keys[] = {
@@ -455,18 +483,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "stages",    "mesh",       "micro_batch", "micro_batches", "pad_vocabulary",
         "schedule",  "first_link", "state_atoms", "bucket_bytes",  "classes",
         "predicted", "pins",       "rows"};
-    const char *format;
-    if (!json_want_object(root) || !json_str(json_get(root, "format"), &format))
-        return false;
-    if (!str_eq(format, format_name)) {
-        json_fail(json_get(root, "format"), "format \"%s\", this lplan reads %s", format,
-                  format_name);
-        diag_help(diag, str_eq(format, "lplan-model/1")
-                            ? "that is a model: lplan plan makes a plan of it"
-                            : "make the plan again with lplan plan");
-        return false;
-    }
-    if (!json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
+    if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||

@@ -52,7 +52,7 @@ static void add_segment(Account *account, int stage, const Card *card, bool back
                         .atoms = list_set(&inst->move.atoms),
                         .level = atoms_level(body->mesh, &inst->move.atoms),
                         .stream = STREAM_BLOCK,
-                        .what = backward ? "activation gradients" : "activations",
+                        .what = inst_traffic(body, inst),
                         .backward = backward};
         add(account, &want, stage, micros, inst_wire_bytes(body, inst), ns,
             micros * (block ? exposed * ns / block : 0));

@@ -1,6 +1,7 @@
 /* ask.c - reads models, clusters, jobs and pins for the verbs. */
 #include "planner/ask.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "planner/import_hf.h"
@@ -28,6 +29,39 @@ static bool ask_recipe(Cli *cli, Problem *problem)
     return true;
 }
 
+/* The model's own length when none was asked for; and a word when the one asked for is longer. */
+static void ask_sequence(Cli *cli, Problem *problem, const Import *import)
+{
+    enum { MOST = 4096, UNKNOWN = 2048 };
+    int64_t own = import->positions;
+    if (!cli_has(cli, "seq")) {
+        problem->job.sequence = own == 0 ? UNKNOWN : own < MOST ? own : MOST;
+    } else if (own && problem->job.sequence > own) {
+        diag_warning(cli->diag, NO_SPAN,
+                     "--seq %lld is longer than the %lld tokens the model is for",
+                     (long long)problem->job.sequence, (long long)own);
+        diag_help(cli->diag, "its config says max_position_embeddings %lld", (long long)own);
+    }
+    bool batch = !cli_has(cli, "global-batch"), sequence = !cli_has(cli, "seq");
+    if (batch || sequence)
+        problem->defaulted = batch && sequence ? "--seq, --global-batch"
+                             : batch           ? "--global-batch"
+                                               : "--seq";
+}
+
+/* One domain is one machine: more devices do not come with more machines. */
+static bool ask_devices(Cli *cli, Problem *problem, int64_t devices)
+{
+    const Cluster *cluster = problem->cluster;
+    int have = cluster->devices;
+    if (devices > have && cluster->levels == 1)
+        diag_warning(
+            cli->diag, NO_SPAN,
+            "%s is one machine of %d devices: a plan of %lld assumes a larger one of its kind",
+            cluster->name, have, (long long)devices);
+    return devices == 0 || cluster_resize(cli->diag, problem->cluster, (int)devices);
+}
+
 bool ask_problem(Cli *cli, Problem *ret)
 {
     *ret = (Problem){.arena = cli->arena, .diag = cli->diag, .job = job_default()};
@@ -36,11 +70,15 @@ bool ask_problem(Cli *cli, Problem *ret)
         !cli_int(cli, "global-batch", 1, INT64_C(1) << 40, &ret->job.global_batch) ||
         !cli_int(cli, "seq", 1, INT64_C(1) << 30, &ret->job.sequence))
         return false;
-    ret->model = import_model(cli->arena, cli->diag, cli->args[0], NULL);
+    Import import;
+    ret->model = import_model(cli->arena, cli->diag, cli->args[0], &import);
     ret->cluster = cluster_load(cli->arena, cli->diag, cli->args[1]);
     if (!ret->model || !ret->cluster || !ask_recipe(cli, ret))
         return false;
-    if (gpus && !cluster_resize(cli->diag, ret->cluster, (int)gpus))
+    for (int i = 0; i < import.notes.n && !cli->quiet; i++)
+        fprintf(stderr, "note: %s\n", import.notes.at[i]);
+    ask_sequence(cli, ret, &import);
+    if (!ask_devices(cli, ret, gpus))
         return false;
     ret->ranks = ret->cluster->devices;
     return problem_read(ret);

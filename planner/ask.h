@@ -9,8 +9,10 @@
 /* Flags that ask_problem and ask_pins read. */
 #define ASK_FLAGS                                                                                  \
     {"gpus", "N", "how many devices of the cluster's kind (default: all it has)", false},          \
-        {"global-batch", "B", "sequences per optimizer step", false},                              \
-        {"seq", "S", "tokens per sequence", false},                                                \
+        {"global-batch", "B", "sequences per optimizer step (default: 8)", false},                 \
+        {"seq", "S",                                                                               \
+         "tokens per sequence (default: the model's own, at most 4096; 2048 when it says none)",   \
+         false},                                                                                   \
         {"recipe", "NAME", "fp32, bf16 or fp64 (default: bf16 on a GPU cluster, else fp32)",       \
          false},                                                                                   \
     {                                                                                              \

@@ -4,13 +4,23 @@
 const char *const bytes_text[BYTES_COUNT] = {"weights", "gradients", "optimizer", "activations",
                                              "temporaries"};
 
-int tag_permille(Tag tag, bool communication)
+static int tag_permille(Tag tag, bool communication)
 {
     /* from published predictions: machines calibrated for the job miss by about 6 %, uncalibrated
      * ones by 10 to 15 %, communication by twice as much */
     static const int compute[TAG_COUNT] = {
         [TAG_ESTIMATED] = 100, [TAG_CALIBRATED] = 50, [TAG_MEASURED] = 50};
     return compute[tag] * (communication ? 2 : 1);
+}
+
+int device_permille(const Device *device)
+{
+    return device->band_permille ? (int)device->band_permille : tag_permille(device->tag, false);
+}
+
+int link_permille(const LinkLevel *level)
+{
+    return level->band_permille ? (int)level->band_permille : tag_permille(level->tag, true);
 }
 
 static bool counts_as_model(const Graph *graph, const Node *node)
@@ -88,21 +98,21 @@ int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind)
     return 0;
 }
 
-/* Communication's tag is that of the slowest level used. */
+/* Communication is as uncertain as the least known level used. */
 static void fill_band(Assessment *out)
 {
     const Cluster *cluster = out->plan->cluster;
-    Tag link = TAG_MEASURED;
+    int link = 0;
     for (int level = 0; level < cluster->levels; level++)
         for (int s = 0; s < out->times->stages; s++)
-            if (out->times->stage[s].level_ns[level] > 0 && cluster->level[level].tag < link)
-                link = cluster->level[level].tag;
+            if (out->times->stage[s].level_ns[level] > 0 &&
+                link_permille(&cluster->level[level]) > link)
+                link = link_permille(&cluster->level[level]);
     int64_t waiting = 0;
     for (int spent = SPENT_BLOCK; spent < SPENT_BUBBLE; spent++)
         waiting += assessed_spent(out, (Spent)spent);
     int64_t rest = out->step_ns - waiting;
-    int64_t band = waiting / 1000 * tag_permille(link, true) +
-                   rest / 1000 * tag_permille(cluster->device.tag, false);
+    int64_t band = waiting / 1000 * link + rest / 1000 * device_permille(&cluster->device);
     out->low_ns = out->step_ns - band;
     out->high_ns = out->step_ns + band;
 }
@@ -129,6 +139,7 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     Problem *problem = ARENA_NEW(arena, Problem);
     *problem = problem_of_plan(arena, plan, net);
     Family *family = family_of_plan(arena, problem, plan, net);
+    out->family = family;
     StepTimes *account = account_plan(arena, family, plan->first_link);
     out->segment_ns = account->step_ns;
     out->by_steps = account->steps <= steps;

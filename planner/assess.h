@@ -11,6 +11,7 @@ typedef struct Assessment {
     const Net *net;
     Pins pins;        /* what would make it again */
     Program *program; /* for its layout */
+    Family *family;   /* for its rows */
     StepTimes *times;
     bool by_steps;                    /* times come from the Step simulation, not from cards */
     int64_t step_ns, low_ns, high_ns; /* the band: terms by their tags */
@@ -25,8 +26,10 @@ typedef struct Assessment {
 /* `steps`: how many Steps may be simulated one by one; beyond it times are added up from cards. */
 Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t steps);
 enum { ASSESS_STEPS = 60000 };
-/* Per thousand by which a term of this tag may be wrong, either way. */
-int tag_permille(Tag tag, bool communication);
+/* Per thousand by which a term may be wrong, either way: what the cluster says, else what its tag
+ * does. */
+int device_permille(const Device *device);
+int link_permille(const LinkLevel *level);
 /* Mean over stages, in ns. */
 int64_t assessed_spent(const Assessment *assessment, Spent spent);
 /* Bytes of a stage by kind. */

@@ -102,11 +102,29 @@ static bool set_link(Problem *problem, const char *key, const char *path, const 
     return false;
 }
 
+/* A plan's cluster was cut to the devices it uses. Where it came from a preset, that knows the
+ * widths of its domains and the links beyond them. */
+static void restore_widths(const Problem *problem, Cluster *cluster)
+{
+    Diag *unheard = diag_new(problem->arena);
+    const Cluster *preset = cluster_load(problem->arena, unheard, cluster->name);
+    if (!preset || preset->levels < cluster->levels)
+        return;
+    for (int i = 0; i < preset->levels; i++) {
+        if (i >= cluster->levels)
+            cluster->level[i] = preset->level[i];
+        cluster->level[i].width = preset->level[i].width;
+    }
+    cluster->levels = preset->levels;
+}
+
 static bool set_gpus(Problem *problem, Pins *pins, const char *key, const char *value)
 {
     int64_t devices;
-    if (!read_value(problem->diag, key, value, problem->ranks, &devices) ||
-        !cluster_resize(problem->diag, problem->cluster,
+    if (!read_value(problem->diag, key, value, problem->ranks, &devices))
+        return false;
+    restore_widths(problem, problem->cluster);
+    if (!cluster_resize(problem->diag, problem->cluster,
                         (int)(devices < 1 << 20 ? devices : 1 << 20)))
         return false;
     /* data parallelism takes what is added */

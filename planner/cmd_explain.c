@@ -10,8 +10,14 @@
 enum { MOST_COLUMNS = 5 };
 
 static void add_found(Cli *cli, Problem *problem, Search *search, Columns *columns,
-                      const char *title, const Found *found)
+                      const char *title, const Found *found, Str *also)
 {
+    /* one plan, one column: it is that of the first name */
+    for (int i = 0; i < columns->n; i++)
+        if (pins_same(&columns->at[i].it->pins, &found->pins)) {
+            str_putf(&also[i], "%s%s", also[i].n ? ", " : "", title);
+            return;
+        }
     Net *net;
     Plan *plan = plan_make(problem, &found->pins, search_variant(search, &found->pins), &net);
     if (plan)
@@ -19,19 +25,23 @@ static void add_found(Cli *cli, Problem *problem, Search *search, Columns *colum
             (Column){.title = title, .it = assess_plan(cli->arena, plan, net, ASSESS_STEPS)};
 }
 
-/* Rungs that fit and differ from what stands already. */
+/* Rungs that fit. */
 static void add_rungs(Cli *cli, Problem *problem, Search *search, Columns *columns,
-                      const Rung *ladder)
+                      const Rung *ladder, Str *also)
 {
-    int64_t last = -1;
     for (int i = 0; i < LADDER_RUNGS && columns->n < MOST_COLUMNS; i++) {
         const Rung *rung = &ladder[i];
-        if (!rung->fits || rung->found.step_ns == last ||
-            rung->found.step_ns == columns->at[0].it->segment_ns)
-            continue;
-        last = rung->found.step_ns;
-        add_found(cli, problem, search, columns, rung->name, &rung->found);
+        if (rung->fits)
+            add_found(cli, problem, search, columns, rung->name, &rung->found, also);
     }
+}
+
+static void put_other_names(Str *str, Arena *arena, const Columns *columns, const Str *also)
+{
+    for (int i = 0; i < columns->n; i++)
+        if (also[i].n)
+            text_wrap(str, arena_printf(arena, "%s is also: %s", columns->at[i].title, also[i].at),
+                      2, 98);
 }
 
 static void put_bound_by(Str *str, Arena *arena, const Assessment *it)
@@ -79,7 +89,8 @@ static void put_sensitivity(Str *str, Cli *cli, const Problem *base, const Pins 
     for (int i = 0; i < base->cluster->levels; i++)
         help[n++] = (Help){arena_printf(cli->arena, "%s bandwidth", base->cluster->level[i].name),
                            arena_printf(cli->arena, "links.%d.bytes_per_s", i), false};
-    str_putf(str, "\n%sTwice as much of one thing%s\n", style->bold, style->off);
+    str_putf(str, "\n%sTwice as much of one thing%s  %sstep time%s\n", style->bold, style->off,
+             style->dim, style->off);
     for (int i = 0; i < n; i++) {
         Problem problem = *base;
         Pins held = *pins;
@@ -102,7 +113,7 @@ static void put_sensitivity(Str *str, Cli *cli, const Problem *base, const Pins 
         }
         search_free(search);
         if (ns)
-            str_putf(str, "  %-24s%10s  %+.1f %%\n", help[i].title, str_ns(cli->arena, ns),
+            str_putf(str, "  %-24s%10s  %+.1f %%\n", help[i].title, text_time(cli->arena, ns),
                      100.0 * (double)(ns - it->segment_ns) / (double)it->segment_ns);
     }
 }
@@ -139,16 +150,20 @@ static bool explain(Cli *cli)
     ladder_climb(search, ladder);
     Columns columns = {0};
     vec_push(cli->arena, &columns) = (Column){.title = "this plan", .it = it, .search = &result};
-    if (result.found && result.best.step_ns < it->segment_ns)
-        add_found(cli, &problem, search, &columns, "the fastest", &result.best);
-    add_rungs(cli, &problem, search, &columns, ladder);
+    Str also[MOST_COLUMNS];
+    for (int i = 0; i < MOST_COLUMNS; i++)
+        also[i] = str_new(cli->arena);
+    if (result.found)
+        add_found(cli, &problem, search, &columns, "the fastest", &result.best, also);
+    add_rungs(cli, &problem, search, &columns, ladder, also);
     for (int i = 0; i < result.runners && columns.n < MOST_COLUMNS; i++)
         add_found(cli, &problem, search, &columns, arena_printf(cli->arena, "runner-up %d", i + 1),
-                  &result.runner[i]);
+                  &result.runner[i], also);
     Style style = style_for(str_eq(cli->output, "-") && isatty(STDOUT_FILENO));
     bool good;
     if (cli->json) {
-        Report report = {cli->arena, it, &result, ladder, result.complete, style};
+        Report report = {
+            .arena = cli->arena, .it = it, .search = &result, .ladder = ladder, .style = style};
         json_t *json = report_json(&report);
         json_object_set_new(json, "columns", columns_json(cli->arena, &columns));
         good = cli_write(cli, json_text(cli->arena, json));
@@ -158,8 +173,11 @@ static bool explain(Cli *cli)
         str_putf(&text, "%s on %s x %s: %s\n", net->name, str_commas(cli->arena, plan->ranks),
                  plan->cluster->device.name, pins_words(cli->arena, &it->pins));
         put_bound_by(&text, cli->arena, it);
+        if (plan->cluster->caution)
+            text_wrap(&text, plan->cluster->caution, 0, 98);
         str_putc(&text, '\n');
         columns_put(&text, cli->arena, &columns, &style);
+        put_other_names(&text, cli->arena, &columns, also);
         put_failed_rungs(&text, cli->arena, ladder, &style);
         put_sensitivity(&text, cli, &problem, &it->pins, it, &style);
         good = cli_write(cli, text.at);

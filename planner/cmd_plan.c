@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "planner/ask.h"
+#include "planner/html.h"
 #include "planner/report.h"
 #include "planner/trace.h"
 
@@ -38,6 +39,43 @@ static int devices_enough(Cli *cli, const Problem *problem)
     return 0;
 }
 
+static bool is_pinned(const Pins *pins)
+{
+    Pins none = pins_none();
+    return memcmp(pins, &none, sizeof none) != 0;
+}
+
+/* The figures that contradict each other, rather than the rule they break. */
+static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pins)
+{
+    long long batch = (long long)problem->job.global_batch;
+    int known = (pins->tp > 0 ? pins->tp : 1) * (pins->pp > 0 ? pins->pp : 1) *
+                (pins->dp > 0 ? pins->dp : 1);
+    int dp = problem->ranks / (known > 0 ? known : 1) * (pins->dp > 0 ? pins->dp : 1);
+    if (!is_pinned(pins)) {
+        diag_error(cli->diag, NO_SPAN, "%d devices cannot share this job", problem->ranks);
+        diag_help(cli->diag,
+                  "tp x pp of them must divide the model's heads and layers, and the rest (dp) the "
+                  "batch of %lld: try a --global-batch that is a multiple of %d",
+                  batch, problem->ranks);
+    } else if (problem->ranks % known) {
+        diag_error(cli->diag, NO_SPAN,
+                   "no plan of %d devices has these pins: %d does not divide them", problem->ranks,
+                   known);
+        diag_help(cli->diag, "tp x dp x pp must be the devices");
+    } else {
+        diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
+                   problem->ranks, batch);
+        if (pins->tp > 0 && pins->pp > 0 && batch % dp)
+            diag_help(cli->diag, "dp is %d, which does not divide the batch: use a multiple of it",
+                      dp);
+        else
+            diag_help(cli->diag,
+                      "tp x dp x pp must be the devices, dp x mbs divide the batch, and tp "
+                      "the heads, feed-forward width, vocabulary and sequence");
+    }
+}
+
 static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
                             const SearchResult *result)
 {
@@ -48,17 +86,14 @@ static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
         json_decref(json);
     }
     if (!tightest->known) {
-        diag_error(cli->diag, NO_SPAN, "no plan of these pins can be placed");
-        diag_help(cli->diag,
-                  "heads, feed-forward width, vocabulary and sequence must divide by tp");
+        say_nothing_divides(cli, problem, pins);
         return CLI_NOTHING_FITS;
     }
     diag_error(cli->diag, NO_SPAN, "nothing fits: %s", tightest_text(cli->arena, tightest));
     diag_note(cli->diag, "nearest to fitting: %s, on stage %d",
               pins_text(cli->arena, &tightest->pins), tightest->stage);
     Pins none = pins_none();
-    bool pinned = memcmp(pins, &none, sizeof none) != 0;
-    if (pinned) {
+    if (is_pinned(pins)) {
         SearchResult free_result;
         Search *search = search_new(problem);
         SearchLimits limits = {.inside = true};
@@ -86,6 +121,7 @@ typedef struct Answer {
     Plan *plan;
     Net *net;
     const Assessment *it;
+    const Found *found;
 } Answer;
 
 /* The best plan whose layout fits: the cards never promise less than the layout takes, so the first
@@ -99,6 +135,7 @@ static bool make_answer(Problem *problem, Search *search, SearchResult *result, 
         if (!ret->plan)
             return false;
         ret->it = assess_plan(problem->arena, ret->plan, ret->net, ASSESS_STEPS);
+        ret->found = found;
         if (ret->it->peak_bytes <= ret->it->budget_bytes)
             return true;
     }
@@ -130,6 +167,19 @@ static bool write_trace(Cli *cli, const Answer *answer)
     return diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
 }
 
+static bool write_page(Cli *cli, const Report *report)
+{
+    const char *path = cli_value(cli, "html", 0);
+    if (!path)
+        return true;
+    Report plain = *report;
+    plain.style = style_for(false);
+    char *text = html_text(&plain);
+    if (file_write(path, text, strlen(text)))
+        return true;
+    return diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
+}
+
 static void say_report(Cli *cli, const Report *report)
 {
     if (cli->json) {
@@ -149,11 +199,9 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     SearchResult result;
     search_run(search, pins, limits, &result);
     int code = CLI_OK;
-    Answer answer = {NULL, NULL, NULL};
-    if (result.stats.considered == 0) {
-        diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
-                   problem->ranks, (long long)problem->job.global_batch);
-        diag_help(cli->diag, "tp x dp x pp must be the devices, and dp x mbs divide the batch");
+    Answer answer = {NULL, NULL, NULL, NULL};
+    if (result.stats.considered == 0 && result.stats.illegal == 0) {
+        say_nothing_divides(cli, problem, pins);
         code = CLI_INPUT;
     } else if (!result.found) {
         code = say_nothing_fits(cli, problem, pins, &result);
@@ -162,13 +210,24 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
-        bool climb = !cli->quiet && problem->ranks > 1;
+        bool climb = (!cli->quiet || cli_has(cli, "html")) && problem->ranks > 1;
         if (climb)
             ladder_climb(search, ladder);
-        bool colour = isatty(STDOUT_FILENO);
-        Report report = {cli->arena,      answer.it,        &result, climb ? ladder : NULL,
-                         result.complete, style_for(colour)};
+        if (pins->zero == 1 && answer.it->pins.dp == 1) {
+            diag_warning(cli->diag, NO_SPAN,
+                         "zero=1 has no effect: with dp 1 there is no one to share with");
+            diag_help(cli->diag, "pin a larger dp, or leave zero out");
+        }
+        Report report = {.arena = cli->arena,
+                         .it = answer.it,
+                         .search = &result,
+                         .ladder = climb ? ladder : NULL,
+                         .found = answer.found,
+                         .pinned = is_pinned(pins),
+                         .defaulted = problem->defaulted,
+                         .style = style_for(isatty(STDOUT_FILENO))};
         say_report(cli, &report);
+        code = write_page(cli, &report) ? CLI_OK : CLI_INPUT;
     }
     search_free(search);
     return code;
@@ -180,12 +239,15 @@ int cmd_plan(int argc, char **argv)
         ASK_FLAGS,
         {"time-limit", "TIME",
          "stop the search after this long and say what gap is left: 500ms, 2s", false},
+        {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"trace", "FILE", "the simulated step as Chrome trace events, for Perfetto", false},
     };
     static const CliSpec spec = {
         .verb = "plan",
         .arguments = "MODEL CLUSTER",
-        .about = "the fastest placement that fits, and why; -o writes the plan file",
+        .about = "the fastest placement that fits, and why; -o writes the plan file.\n"
+                 "The declared space: tp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
+                 "parallel,\nrecompute, and every cut of the layers into stages; pins narrow it.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -9,14 +9,13 @@
 #include "planner/compare.h"
 
 /* Plans or prices one variation and appends its column. Held pins keep everything but what was
- * changed. */
-static bool add_column(Cli *cli, Columns *columns, const char *title, Problem *problem,
+ * changed; where that cannot be, the column says so and a warning says why. */
+static void add_column(Cli *cli, Columns *columns, const char *title, Problem *problem,
                        const Pins *pins, bool replan)
 {
     Column column = {.title = title};
     Search *search = search_new(problem);
     SearchResult *result = ARENA_NEW(cli->arena, SearchResult);
-    bool good = true;
     if (replan) {
         Pins none = pins_none();
         SearchLimits limits = {0};
@@ -27,14 +26,15 @@ static bool add_column(Cli *cli, Columns *columns, const char *title, Problem *p
     }
     if (!replan || result->found) {
         Net *net;
+        problem->diag = diag_new(cli->arena);
         Plan *plan = plan_make(problem, pins, replan ? search_variant(search, pins) : NULL, &net);
-        good = plan != NULL;
         if (plan)
             column.it = assess_plan(cli->arena, plan, net, ASSESS_STEPS);
+        else
+            diag_warning(cli->diag, NO_SPAN, "%s: %s", title, diag_item(problem->diag, 0)->text);
     }
     search_free(search);
     vec_push(cli->arena, columns) = column;
-    return good;
 }
 
 typedef struct Base {
@@ -42,6 +42,20 @@ typedef struct Base {
     Pins pins;
     bool replan;
 } Base;
+
+/* "memory_bytes" of device.memory_bytes; a link keeps its name, which a number stands for. */
+static const char *key_words(Arena *arena, const Base *base, const char *key)
+{
+    const Cluster *cluster = base->problem.cluster;
+    if (strncmp(key, "device.", 7) == 0)
+        return key + 7;
+    if (strncmp(key, "links.", 6) != 0)
+        return key;
+    int place = key[6] - '0';
+    if (place < 0 || place >= cluster->levels || key[7] != '.')
+        return key + 6;
+    return arena_printf(arena, "%s%s", cluster->level[place].name, key + 7);
+}
 
 /* One variation: the --set changes and, with a key, one value of the sweep. */
 static bool vary(Cli *cli, const Base *base, Columns *columns, const char *key, const char *value)
@@ -58,20 +72,23 @@ static bool vary(Cli *cli, const Base *base, Columns *columns, const char *key, 
         *equals = '\0';
         if (!change_apply(&problem, &pins, copy, equals + 1, &reread))
             return false;
-        const char *dot = strrchr(copy, '.');
-        str_putf(&title, "%s%s=%s", title.n ? " " : "", dot ? dot + 1 : copy, equals + 1);
+        str_putf(&title, "%s%s=%s", title.n ? " " : "", key_words(cli->arena, base, copy),
+                 equals + 1);
     }
     if (key) {
         if (!change_apply(&problem, &pins, key, value, &reread))
             return false;
-        const char *dot = strrchr(key, '.');
-        str_putf(&title, "%s%s=%s", title.n ? " " : "", dot ? dot + 1 : key, value);
+        str_putf(&title, "%s%s=%s", title.n ? " " : "", key_words(cli->arena, base, key), value);
     }
     if (reread && !problem_read(&problem))
         return false;
+    /* a batch that became too small for the micro-batch takes the largest one that divides it */
+    while (pins.micro_batch > 1 && problem.job.global_batch % (pins.micro_batch * pins.dp) != 0)
+        pins.micro_batch--;
     Problem *kept = ARENA_NEW(cli->arena, Problem);
     *kept = problem;
-    return add_column(cli, columns, title.at, kept, &pins, base->replan);
+    add_column(cli, columns, title.at, kept, &pins, base->replan);
+    return true;
 }
 
 static bool sweep(Cli *cli, const Base *base, Columns *columns)
@@ -94,7 +111,7 @@ static bool sweep(Cli *cli, const Base *base, Columns *columns)
     return true;
 }
 
-static bool whatif(Cli *cli)
+static bool whatif(Cli *cli, bool *ret_fits)
 {
     Net *net;
     Base base = {.replan = cli_has(cli, "replan")};
@@ -107,6 +124,7 @@ static bool whatif(Cli *cli)
         (Column){.title = "this plan", .it = assess_plan(cli->arena, plan, net, ASSESS_STEPS)};
     if (!sweep(cli, &base, &columns))
         return false;
+    *ret_fits = columns_fit(&columns, 1);
     Style style = style_for(str_eq(cli->output, "-") && isatty(STDOUT_FILENO));
     if (cli->json) {
         json_t *json = compare_json(cli->arena, &columns);
@@ -146,5 +164,8 @@ int cmd_whatif(int argc, char **argv)
         diag_help(cli->diag, "give --set KEY=VALUE or --sweep KEY=a,b,c");
         return cli_end(cli, CLI_USAGE);
     }
-    return cli_end(cli, whatif(cli) ? CLI_OK : CLI_INPUT);
+    bool fits = false;
+    if (!whatif(cli, &fits))
+        return cli_end(cli, CLI_INPUT);
+    return cli_end(cli, fits ? CLI_OK : CLI_NOTHING_FITS);
 }

@@ -52,7 +52,7 @@ static char *cell_devices(Arena *arena, const Column *column, int which)
 static char *cell_step(Arena *arena, const Column *column, int which)
 {
     (void)which;
-    return str_ns(arena, column->it->step_ns);
+    return text_time(arena, column->it->step_ns);
 }
 
 static char *cell_tokens(Arena *arena, const Column *column, int which)
@@ -70,7 +70,7 @@ static char *cell_mfu(Arena *arena, const Column *column, int which)
 static char *cell_spent(Arena *arena, const Column *column, int which)
 {
     int64_t ns = assessed_spent(column->it, (Spent)which);
-    return ns ? str_ns(arena, ns) : arena_strdup(arena, "-");
+    return ns ? text_time(arena, ns) : arena_strdup(arena, "-");
 }
 
 static char *cell_bytes(Arena *arena, const Column *column, int which)
@@ -94,6 +94,12 @@ static char *cell_fits(Arena *arena, const Column *column, int which)
                     : str_gib(arena, left);
 }
 
+static char *cell_verdict(Arena *arena, const Column *column, int which)
+{
+    (void)which;
+    return arena_strdup(arena, column->it->peak_bytes <= column->it->budget_bytes ? "yes" : "NO");
+}
+
 static char *cell_sent(Arena *arena, const Column *column, int which)
 {
     int64_t bytes = 0;
@@ -113,6 +119,7 @@ typedef struct Term {
 } Term;
 
 static const Term terms[] = {
+    {"fits", cell_verdict, 0},
     {"devices", cell_devices, 0},
     {"tp x dp x pp", cell_degrees, 0},
     {"rules", cell_rules, 0},
@@ -149,7 +156,9 @@ static const char *against_first(Arena *arena, const Columns *columns, int at)
 static const char *missing_cell(Arena *arena, const Column *column, const Term *term)
 {
     if (!term->name || !str_eq(term->name, "peak memory"))
-        return term->name && str_eq(term->name, "step") ? "nothing fits" : "";
+        return !term->name || !str_eq(term->name, "fits") ? ""
+               : column->tightest                         ? "nothing fits"
+                                                          : "no such plan";
     return column->tightest && column->tightest->known ? str_gib(arena, column->tightest->bytes)
                                                        : "";
 }
@@ -250,6 +259,14 @@ json_t *columns_json(Arena *arena, const Columns *columns)
     for (int c = 0; c < columns->n; c++)
         json_array_append_new(list, column_json(arena, &columns->at[c]));
     return list;
+}
+
+bool columns_fit(const Columns *columns, int from)
+{
+    for (int c = from; c < columns->n; c++)
+        if (columns->at[c].it && columns->at[c].it->peak_bytes <= columns->at[c].it->budget_bytes)
+            return true;
+    return from >= columns->n;
 }
 
 json_t *compare_json(Arena *arena, const Columns *columns)

@@ -16,6 +16,8 @@ typedef VEC(Column) Columns;
 
 /* Blocks of as many columns as fit 100 characters; the first column stands in each. */
 void columns_put(Str *str, Arena *arena, const Columns *columns, const Style *style);
+/* Does one of the columns from this one on have a plan that fits? */
+bool columns_fit(const Columns *columns, int from);
 /* A list of {title, fits, placement, predicted, search}; a new reference. */
 json_t *columns_json(Arena *arena, const Columns *columns);
 /* The same with the first column's placement, predicted and search on top. */

@@ -407,6 +407,8 @@ bool import_hf(Arena *arena, Json config, const char *name, Import *ret)
     read_rope_parameters(&reader);
     if (!reader.good)
         return false;
+    if (!config_want_sizes(&reader))
+        return false;
     config_settle_defaults(&reader);
     settle(&reader, &features);
     if (!reader.good)
@@ -437,19 +439,64 @@ const char *import_name(Arena *arena, const char *path)
     return str_eq(path, "-") ? "model" : arena_strndup(arena, base, length);
 }
 
-JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Lines *ret_notes)
+/* The rows of the table that positions are looked up in; 0 when there is none. */
+static int64_t table_positions(Json root)
+{
+    json_t *blocks = json_object_get(root.value, "blocks"), *block, *op;
+    const char *name;
+    size_t i;
+    json_object_foreach(blocks, name, block)
+    {
+        json_array_foreach(json_object_get(block, "ops"), i, op)
+        {
+            const char *in = json_string_value(json_object_get(op, "in"));
+            const char *rows = json_string_value(json_object_get(op, "rows"));
+            json_t *extent =
+                rows ? json_object_get(json_object_get(root.value, "dims"), rows) : NULL;
+            if (str_eq(in, "positions") && json_is_integer(extent))
+                return json_integer_value(extent);
+        }
+    }
+    return 0;
+}
+
+/* Another file of ours in the place of a model. */
+static bool is_model(Json root)
+{
+    const char *format = json_string_value(json_object_get(root.value, "format"));
+    bool plan = format && strncmp(format, "lplan-plan/", 11) == 0;
+    if (!plan && !(format && strncmp(format, "lplan-cluster/", 14) == 0))
+        return true;
+    json_fail(json_get(root, "format"), "this is a %s file, not a model",
+              plan ? "plan" : "cluster");
+    diag_help(root.doc->diag, "%s",
+              plan ? "it is planned already: see lplan explain, whatif, prove and build"
+                   : "the order is lplan plan MODEL CLUSTER");
+    return false;
+}
+
+JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Import *ret)
 {
     JsonDoc *doc = json_load(arena, diag, path);
+    Import import = {0};
+    if (ret)
+        *ret = import;
+    if (doc && !is_model(json_root(doc))) {
+        json_doc_free(doc);
+        return NULL;
+    }
+    if (doc && ret)
+        ret->positions = table_positions(json_root(doc));
     if (!doc || json_has(json_root(doc), "format"))
         return doc;
-    Import import;
     bool good = import_hf(arena, json_root(doc), import_name(arena, path), &import);
     json_doc_free(doc);
     if (!good)
         return NULL;
-    if (ret_notes)
-        *ret_notes = import.notes;
     const char *text = json_text(arena, import.model);
     json_decref(import.model);
+    import.model = NULL;
+    if (ret)
+        *ret = import;
     return json_parse(arena, diag, arena_printf(arena, "<imported %s>", path), text, strlen(text));
 }

@@ -17,9 +17,10 @@ typedef struct Import {
     Lines notes;        /* what was assumed or ignored, a line each */
 } Import;
 
-/* A model file: lplan-model/1 as it is, a Hugging Face config.json imported (*ret_notes says what
- * that assumed; may be NULL). NULL after located errors. */
-JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Lines *ret_notes);
+/* A model file: lplan-model/1 as it is, a Hugging Face config.json imported. *ret (may be NULL)
+ * says what that assumed and the longest sequence the model is for, 0 when nothing says so; its
+ * `model` is not the caller's. NULL after located errors. */
+JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Import *ret);
 
 /* False after located errors. `name` becomes the model's name, made printable. */
 bool import_hf(Arena *arena, Json config, const char *name, Import *ret);

@@ -275,6 +275,30 @@ void config_read_members(ConfigReader *reader)
     note_guards(reader);
 }
 
+static const char *key_of_family(const ConfigReader *reader, Slot slot)
+{
+    for (int i = 0; i < key_row_count; i++)
+        if (key_rows[i].slot == slot &&
+            (key_rows[i].style == reader->family->style || key_rows[i].style == STYLE_BOTH))
+            return key_rows[i].key;
+    return slot_info[slot].name;
+}
+
+bool config_want_sizes(ConfigReader *reader)
+{
+    static const Slot sizes[] = {SLOT_HIDDEN, SLOT_LAYERS, SLOT_HEADS, SLOT_VOCAB};
+    for (int i = 0; i < 4; i++) {
+        Setting setting = reader->family->slot[sizes[i]].setting;
+        if (reader->slot[sizes[i]].state == STATE_GIVEN || setting == SET_NOT ||
+            setting == SET_FIXED)
+            continue;
+        json_fail(reader->config, "%s is missing", key_of_family(reader, sizes[i]));
+        diag_help(reader->diag, "sizes are not guessed: copy it from the model's own config.json");
+        config_fail(reader);
+    }
+    return reader->good;
+}
+
 /* The library's default where the config is silent; null where there is none. */
 void config_settle_defaults(ConfigReader *reader)
 {

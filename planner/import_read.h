@@ -33,6 +33,8 @@ typedef struct ConfigReader {
 void config_read_members(ConfigReader *reader);
 /* The guards of one member alone; true when it has any. */
 bool config_read_guards(ConfigReader *reader, Json at, const char *key);
+/* The sizes that make the model what it is are given: no library's default stands in for them. */
+bool config_want_sizes(ConfigReader *reader);
 /* The library's default where the config is silent; null where there is none. */
 void config_settle_defaults(ConfigReader *reader);
 

@@ -134,6 +134,17 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     return plan;
 }
 
+bool pins_same(const Pins *a, const Pins *b)
+{
+    bool same = a->tp == b->tp && a->dp == b->dp && a->pp == b->pp &&
+                a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
+                (a->tp == 1 || a->sp == b->sp) && (a->dp == 1 || a->zero == b->zero) &&
+                (a->pp == 1 || str_eq(a->schedule, b->schedule));
+    for (int s = 0; same && a->cuts == a->pp && b->cuts == b->pp && s < a->pp; s++)
+        same = a->cut[s] == b->cut[s];
+    return same;
+}
+
 static bool boundary_shards(const Plan *plan, const Net *net, DimId dim)
 {
     AtomSet tp = role_atoms(&plan->mesh, ROLE_TP);

@@ -18,5 +18,7 @@ char *pins_text(Arena *arena, const Pins *pins);
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net);
 /* The pins that say a plan: what plan_make would take to make it. */
 Pins pins_of_plan(const Plan *plan, const Net *net);
+/* Do two complete pins say the same plan? */
+bool pins_same(const Pins *a, const Pins *b);
 
 #endif

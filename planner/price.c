@@ -127,6 +127,14 @@ bool inst_is_collective(const Inst *inst)
     return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
 }
 
+bool inst_moves_gradient(const Body *body, const Inst *inst)
+{
+    const Value *value = &body->graph->values.at[body->copies.at[inst->in[0]].value];
+    if (value->kind == VALUE_GRAD_IN)
+        return true;
+    return value->kind == VALUE_NODE && body->graph->nodes.at[value->made].seg == SEG_BACKWARD;
+}
+
 int64_t inst_wire_bytes(const Body *body, const Inst *inst)
 {
     const Copy *source = &body->copies.at[inst->in[0]];

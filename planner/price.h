@@ -41,6 +41,8 @@ int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst);
 /* What each rank sends in a collective of a body. */
 int64_t inst_wire_bytes(const Body *body, const Inst *inst);
 bool inst_is_collective(const Inst *inst);
+/* Is what a move carries a gradient, rather than a forward value gathered again? */
+bool inst_moves_gradient(const Body *body, const Inst *inst);
 /* Local FLOPs of one placed node (2 per multiply-add; causal attention counted in full). */
 int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
                     const Placement *out, const Graph *graph);

@@ -15,6 +15,8 @@ char *text_unit(Arena *arena, int64_t bytes, int64_t unit)
     double figure = (double)bytes / (double)unit;
     if (bytes == 0)
         return arena_strdup(arena, "-");
+    if (unit == 1 || figure < 0.0005)
+        return arena_printf(arena, unit == 1 ? "%.0f" : "<0.001", figure);
     return arena_printf(arena, figure < 0.0995 ? "%.3f" : figure < 9.95 ? "%.2f" : "%.1f", figure);
 }
 
@@ -82,6 +84,7 @@ static void put_line(Str *str, const Report *report, const char *label, const ch
     str_putf(str, "  %s%-10s%s%s\n", report->style.bold, label, report->style.off, text);
 }
 
+/* A prediction is an estimate, whatever its inputs are. */
 static const char *tags_used(const Report *report)
 {
     const Cluster *cluster = report->it->plan->cluster;
@@ -91,9 +94,9 @@ static const char *tags_used(const Report *report)
         measured &= cluster->level[i].tag == TAG_MEASURED;
         estimated |= cluster->level[i].tag == TAG_ESTIMATED;
     }
-    return measured    ? tag_text[TAG_MEASURED]
-           : estimated ? tag_text[TAG_ESTIMATED]
-                       : tag_text[TAG_CALIBRATED];
+    return measured    ? "estimated; inputs measured"
+           : estimated ? "estimated"
+                       : "estimated; inputs calibrated";
 }
 
 static char *search_line(Arena *arena, const Report *report)
@@ -103,10 +106,14 @@ static char *search_line(Arena *arena, const Report *report)
         return arena_strdup(arena, "none: this plan was given");
     const SearchStats *stats = &search->stats;
     Str text = str_new(arena);
-    str_putf(&text, "%s placements with every cut: ", str_commas(arena, stats->considered));
+    str_putf(&text, "%s placements: ", str_commas(arena, stats->considered));
     str_putf(&text, "%s too large, ", str_commas(arena, stats->cut_memory));
     str_putf(&text, "%s slower for certain, ", str_commas(arena, stats->cut_bound));
+    if (stats->open)
+        str_putf(&text, "%s not looked at, ", str_commas(arena, stats->open));
     str_putf(&text, "%s simulated", str_commas(arena, stats->simulated));
+    if (stats->plans > stats->simulated)
+        str_putf(&text, " (%s cuts)", str_commas(arena, stats->plans));
     return text.at;
 }
 
@@ -114,12 +121,13 @@ static char *verdict_line(Arena *arena, const Report *report)
 {
     const SearchResult *search = report->search;
     if (search->complete)
-        return arena_printf(arena, "nothing in the declared space is faster; %s",
-                            str_ns(arena, search->stats.wall_ns));
+        return arena_printf(arena, "nothing %s is faster; %s",
+                            report->pinned ? "within these pins" : "in the declared space",
+                            text_time(arena, search->stats.wall_ns));
     int64_t open = search->best.step_ns - search->bound_ns;
-    return arena_printf(arena, "time ran out: at most %s faster plans may exist; %s",
+    return arena_printf(arena, "time ran out: plans that take up to %s less time may exist; %s",
                         text_percent(arena, open, search->best.step_ns),
-                        str_ns(arena, search->stats.wall_ns));
+                        text_time(arena, search->stats.wall_ns));
 }
 
 static void put_title(Str *str, const Report *report)
@@ -145,11 +153,21 @@ void report_head(Str *str, const Report *report)
     const Assessment *it = report->it;
     Arena *arena = report->arena;
     put_title(str, report);
+    if (report->defaulted)
+        put_line(str, report, "job",
+                 arena_printf(arena, "a batch of %s sequences of %s tokens (defaulted: %s)",
+                              str_commas(arena, it->plan->job.global_batch),
+                              str_commas(arena, it->plan->job.sequence), report->defaulted));
     put_line(str, report, "placement", pins_words(arena, &it->pins));
     put_line(str, report, "step",
-             arena_printf(arena, "%s   %s to %s [%s]", str_ns(arena, it->step_ns),
-                          str_ns(arena, it->low_ns), str_ns(arena, it->high_ns),
-                          tags_used(report)));
+             arena_printf(arena, "%s   %s to %s [%s]", text_time(arena, it->step_ns),
+                          text_time_like(arena, it->low_ns, it->step_ns),
+                          text_time_like(arena, it->high_ns, it->step_ns), tags_used(report)));
+    if (it->plan->cluster->caution) {
+        Str lines = str_new(arena);
+        text_wrap(&lines, it->plan->cluster->caution, 12, 98);
+        str_put(str, lines.at);
+    }
     put_line(str, report, "rate",
              arena_printf(arena, "%s tokens/s   %s per device   %.1f %% MFU",
                           str_commas(arena, it->tokens_per_s),

@@ -14,7 +14,9 @@ typedef struct Report {
     const Assessment *it;
     const SearchResult *search; /* NULL: the plan was given, not searched */
     const Rung *ladder;         /* LADDER_RUNGS, or NULL */
-    bool optimal;               /* the plan is the search's best */
+    const Found *found;         /* the plan as the search found it, or NULL */
+    bool pinned;                /* the search was of a part of the declared space */
+    const char *defaulted;      /* the flags whose values nobody gave, or NULL */
     Style style;
 } Report;
 

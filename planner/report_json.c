@@ -101,8 +101,10 @@ json_t *search_json(const SearchResult *search)
     json_object_set_new(object, "considered", integer(stats->considered));
     json_object_set_new(object, "cut_memory", integer(stats->cut_memory));
     json_object_set_new(object, "cut_bound", integer(stats->cut_bound));
-    json_object_set_new(object, "illegal", integer(stats->illegal));
     json_object_set_new(object, "simulated", integer(stats->simulated));
+    json_object_set_new(object, "open", integer(stats->open));
+    json_object_set_new(object, "illegal", integer(stats->illegal));
+    json_object_set_new(object, "plans", integer(stats->plans));
     json_object_set_new(object, "solved", integer(stats->solved));
     json_object_set_new(object, "gap", json_real(search->complete ? 0 : gap));
     json_object_set_new(object, "wall_ns", integer(stats->wall_ns));
@@ -170,6 +172,11 @@ json_t *report_json(const Report *report)
     json_object_set_new(object, "model", json_string(it->net->name));
     json_object_set_new(object, "cluster", json_string(it->plan->cluster->name));
     json_object_set_new(object, "devices", json_integer(it->plan->ranks));
+    json_object_set_new(object, "global_batch", integer(it->plan->job.global_batch));
+    json_object_set_new(object, "sequence", integer(it->plan->job.sequence));
+    json_object_set_new(object, "recipe", json_string(it->plan->job.recipe));
+    if (report->defaulted)
+        json_object_set_new(object, "defaulted", json_string(report->defaulted));
     json_object_set_new(object, "placement", placement_json(it));
     json_object_set_new(object, "predicted", predicted_json(it));
     json_object_set_new(object, "stages", stages_json(it));

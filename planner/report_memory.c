@@ -175,6 +175,33 @@ static void group_row(const Report *report, Table *table, const char *role, int 
     table_row(table, NULL, cells);
 }
 
+/* What the letters of the table above stand for, and what a copy is. */
+static void put_legend(Str *str, const Report *report)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } usual[] = {{'h', "hidden"},     {'g', "key-value heads"}, {'r', "query heads of each"},
+                 {'d', "head width"}, {'f', "feed-forward"},    {'v', "vocabulary"},
+                 {'p', "positions"}};
+    const Net *net = report->it->net;
+    Str text = str_new(report->arena);
+    for (int i = 0; i < net->dims.n; i++) {
+        const Dim *dim = &net->dims.at[i];
+        const char *name = i == net->batch ? "batch" : i == net->sequence ? "sequence" : NULL;
+        for (size_t k = 0; k < sizeof usual / sizeof *usual && !name; k++)
+            if (dim->name[0] == usual[k].letter && dim->name[1] == '\0')
+                name = usual[k].name;
+        if (name)
+            str_putf(&text, "%s%s %s", text.n ? ", " : "", dim->name, name);
+    }
+    str_put(&text, ". A tensor is cut along its letters; copies: how many devices of a stage hold "
+                   "the same part.");
+    Str lines = str_new(report->arena);
+    text_wrap(&lines, text.at, 2, 98);
+    str_putf(str, "%s%s%s", report->style.dim, lines.at, report->style.off);
+}
+
 static void put_groups(Str *str, const Report *report)
 {
     const Plan *plan = report->it->plan;
@@ -214,5 +241,6 @@ void report_sharding(Str *str, const Report *report)
     report_question(str, report, "2  What is sharded, and what stays replicated?", "");
     put_parameters(str, report);
     put_boundary(str, report);
+    put_legend(str, report);
     put_groups(str, report);
 }

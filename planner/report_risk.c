@@ -18,13 +18,27 @@ static void put_bubble(Str *str, const Report *report)
     if (it->plan->stages < 2)
         return;
     int64_t bubble = assessed_spent(it, SPENT_BUBBLE);
-    put_risk(
-        str, report, "bubble",
-        arena_printf(
-            arena,
-            "%s of the step, a device waits for other stages: %d stages, %d micro-batches each "
-            "step. Twice the micro-batches would about halve it; fewer stages need more memory.",
-            text_percent(arena, bubble, it->step_ns), it->plan->stages, it->plan->micro_batches));
+    int64_t micro_ns = (assessed_spent(it, SPENT_COMPUTE) + assessed_spent(it, SPENT_BLOCK)) /
+                       it->plan->micro_batches;
+    /* with even stages each waits p - 1 micro-batches, before its first and after its last */
+    int64_t fill = micro_ns * (it->plan->stages - 1);
+    fill = fill < bubble ? fill : bubble;
+    const char *advice =
+        fill < bubble - fill ? "The stages are uneven: more micro-batches would not help much."
+        : it->plan->micro_batch == 1
+            ? "Twice the micro-batches, which needs twice the global batch, would about halve the "
+              "filling."
+            : "Twice the micro-batches of half the size would about halve the filling, if the "
+              "smaller ones compute as well.";
+    put_risk(str, report, "bubble",
+             arena_printf(arena,
+                          "%s of the step, a device waits for other stages: %s while the pipeline "
+                          "of %d stages fills and drains for %d micro-batches, %s because stages "
+                          "are uneven. %s",
+                          text_percent(arena, bubble, it->step_ns),
+                          text_percent(arena, fill, it->step_ns), it->plan->stages,
+                          it->plan->micro_batches, text_percent(arena, bubble - fill, it->step_ns),
+                          advice));
 }
 
 static void put_imbalance(Str *str, const Report *report)
@@ -72,7 +86,7 @@ static void put_small(Str *str, const Report *report)
                 arena,
                 "%s of %s messages a step are too small for their link (below half its bandwidth); "
                 "they take %s.",
-                str_commas(arena, small), str_commas(arena, all), str_ns(arena, ns)));
+                str_commas(arena, small), str_commas(arena, all), text_time(arena, ns)));
 }
 
 static void put_slow_rank(Str *str, const Report *report)
@@ -87,7 +101,7 @@ static void put_slow_rank(Str *str, const Report *report)
             "every device is waited for at least once a step: the step is as slow as the "
             "slowest of %s. One that computes 10 %% slower costs about %s.",
             str_commas(report->arena, it->plan->ranks),
-            str_ns(report->arena, it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE] / 10)));
+            text_time(report->arena, it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE] / 10)));
 }
 
 static void put_margin(Str *str, const Report *report)
@@ -152,31 +166,39 @@ void report_risks(Str *str, const Report *report)
 
 /* ---- the ladder ---- */
 
+/* What the search compares plans by: its own figure for this plan, where it found it. */
+static int64_t objective_here(const Report *report)
+{
+    return report->found ? report->found->step_ns : report->it->segment_ns;
+}
+
 static const char *rung_verdict(const Report *report, const Rung *rung)
 {
     Arena *arena = report->arena;
-    int64_t here = report->it->segment_ns;
+    int64_t here = objective_here(report);
     if (!rung->fits)
         return rung->tightest.known ? tightest_short(arena, &rung->tightest)
                                     : "no such plan of this job";
     int64_t own = rung->found.step_ns;
+    if (pins_same(&rung->found.pins, &report->it->pins))
+        return "is this plan";
     if (own == here)
-        return "as fast as this plan";
-    if (own < here)
-        return arena_printf(arena, "%s, %s faster than this plan", str_ns(arena, own),
-                            text_percent(arena, here - own, own));
-    return arena_printf(arena, "%s, %s slower: %s", str_ns(arena, own),
-                        text_percent(arena, own - here, here),
-                        pins_short(arena, &rung->found.pins));
+        return arena_printf(arena, "as fast as this plan: %s",
+                            pins_short(arena, &rung->found.pins));
+    return arena_printf(arena, "%s, %s %s time: %s", text_time(arena, own),
+                        text_percent(arena, own < here ? here - own : own - here, here),
+                        own < here ? "less" : "more", pins_short(arena, &rung->found.pins));
 }
 
 void report_ladder(Str *str, const Report *report)
 {
     report_question(str, report, "Why not a simpler plan?",
-                    "the best plan of each rung, tp inside the fastest domain");
+                    report->pinned ? "the best plan of each rung, without the pins"
+                                   : "the best plan of each rung, tp inside the fastest domain");
     for (int i = 0; i < LADDER_RUNGS; i++) {
         const Rung *rung = &report->ladder[i];
-        bool same = rung->fits && rung->found.step_ns <= report->it->segment_ns;
+        bool same = rung->fits && (rung->found.step_ns <= objective_here(report) ||
+                                   pins_same(&rung->found.pins, &report->it->pins));
         str_putf(str, "  %-22s%s%s%s\n", rung->name,
                  same         ? report->style.good
                  : rung->fits ? ""
@@ -188,12 +210,13 @@ void report_ladder(Str *str, const Report *report)
     const SearchResult *search = report->search;
     if (!search || search->runners == 0)
         return;
-    report_question(str, report, "Runners-up", "of those that were simulated");
+    report_question(str, report, "Runners-up",
+                    "of those that were simulated: step time, and more time than this plan");
     for (int i = 0; i < search->runners && i < 4; i++)
-        str_putf(str, "  %-10s %-8s %s\n", str_ns(report->arena, search->runner[i].step_ns),
+        str_putf(str, "  %-10s %-8s %s\n", text_time(report->arena, search->runner[i].step_ns),
                  arena_printf(report->arena, "+%s",
                               text_percent(report->arena,
-                                           search->runner[i].step_ns - report->it->segment_ns,
-                                           report->it->segment_ns)),
+                                           search->runner[i].step_ns - objective_here(report),
+                                           objective_here(report))),
                  pins_short(report->arena, &search->runner[i].pins));
 }

@@ -46,6 +46,13 @@ static const char *traffic_kind(const Traffic *traffic)
     }
 }
 
+/* A forward value that backward needs whole again is a row of its own. */
+static const char *traffic_what(Arena *arena, const Traffic *traffic)
+{
+    bool again = traffic->backward && str_eq(traffic->what, "activations");
+    return again ? arena_printf(arena, "%s, again", traffic->what) : traffic->what;
+}
+
 static int hot_rows(Arena *arena, const StepTimes *times, HotRow **ret)
 {
     HotRow *row = ARENA_ARRAY(arena, HotRow, times->traffic.n + 1);
@@ -84,6 +91,29 @@ static int64_t hot_exposed(const StepTimes *times, const HotRow *row)
     return most;
 }
 
+/* One unit a column: that of its largest figure. */
+static int64_t unit_of(int64_t bytes)
+{
+    int shift = 30;
+    while (shift > 0 && bytes < INT64_C(1) << shift)
+        shift -= 10;
+    return INT64_C(1) << shift;
+}
+
+static const char *unit_name(int64_t unit)
+{
+    return unit >> 30 ? "GiB" : unit >> 20 ? "MiB" : unit >> 10 ? "KiB" : "bytes";
+}
+
+static int64_t largest_unit(const HotRow *row, int n)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (row[i].traffic->bytes[row[i].stage] > most)
+            most = row[i].traffic->bytes[row[i].stage];
+    return unit_of(most);
+}
+
 void report_traffic(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -97,8 +127,11 @@ void report_traffic(Str *str, const Report *report)
         str_put(str, "  none: one device works alone\n");
         return;
     }
-    static const char *const heads[] = {"role",  "collective", "of",   "over",
-                                        "count", "sent",       "time", "exposed"};
+    int64_t unit = largest_unit(row, n);
+    const char *const heads[] = {"role",  "collective",
+                                 "of",    "over",
+                                 "count", arena_printf(arena, "%s sent", unit_name(unit)),
+                                 "time",  "exposed"};
     Table table = table_new(arena, "llllrrrr", heads);
     for (int i = 0; i < n && i < MOST_ROWS; i++) {
         const Traffic *traffic = row[i].traffic;
@@ -106,12 +139,12 @@ void report_traffic(Str *str, const Report *report)
         int64_t exposed = hot_exposed(times, &row[i]);
         const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
                                traffic_kind(traffic),
-                               traffic->what,
+                               traffic_what(arena, traffic),
                                it->plan->cluster->level[traffic->level].name,
                                str_commas(arena, traffic->count[s]),
-                               str_gib(arena, traffic->bytes[s]),
-                               str_ns(arena, traffic->ns[s]),
-                               exposed ? str_ns(arena, exposed) : "-"};
+                               text_unit(arena, traffic->bytes[s], unit),
+                               text_time(arena, traffic->ns[s]),
+                               exposed ? text_time(arena, exposed) : "-"};
         table_row(&table, NULL, cells);
     }
     table_put(str, &table, 2, &report->style);
@@ -138,8 +171,8 @@ void report_exposed(Str *str, const Report *report)
         const StageTimes *at = &it->times->stage[stage[i]];
         const char *cells[8] = {arena_printf(arena, "%d", stage[i])};
         for (int k = 0; k < SPENT_COUNT; k++)
-            cells[1 + k] = at->spent_ns[k] ? str_ns(arena, at->spent_ns[k]) : "-";
-        cells[7] = str_ns(arena, it->step_ns);
+            cells[1 + k] = at->spent_ns[k] ? text_time(arena, at->spent_ns[k]) : "-";
+        cells[7] = text_time(arena, it->step_ns);
         table_row(&table, NULL, cells);
     }
     const char *share[8] = {it->plan->stages > 1 ? "mean" : "share"};
@@ -150,10 +183,10 @@ void report_exposed(Str *str, const Report *report)
     table_put(str, &table, 2, &report->style);
     const Cluster *cluster = it->plan->cluster;
     str_putf(str, "  compute [%s +-%d %%]", tag_text[cluster->device.tag],
-             tag_permille(cluster->device.tag, false) / 10);
+             device_permille(&cluster->device) / 10);
     for (int i = 0; i < cluster->levels; i++)
         str_putf(str, ", %s [%s +-%d %%]", cluster->level[i].name, tag_text[cluster->level[i].tag],
-                 tag_permille(cluster->level[i].tag, true) / 10);
+                 link_permille(&cluster->level[i]) / 10);
     str_putc(str, '\n');
 }
 
@@ -166,8 +199,17 @@ void report_links(Str *str, const Report *report)
     Arena *arena = report->arena;
     report_question(str, report, "5  Which physical link carries it, and how busy is that link?",
                     "per device, on its busiest stage");
-    static const char *const heads[] = {"link", "joins",       "bandwidth", "sent per step",
-                                        "busy", "of the step", "tag"};
+    int64_t most = 0;
+    for (int i = 0; i < cluster->levels; i++)
+        for (int s = 0; s < it->times->stages; s++)
+            if (it->times->stage[s].level_bytes[i] > most)
+                most = it->times->stage[s].level_bytes[i];
+    int64_t unit = unit_of(most);
+    const char *const heads[] = {
+        "link",      "joins",
+        "bandwidth", arena_printf(arena, "%s sent per step", unit_name(unit)),
+        "busy",      "of the step",
+        "tag"};
     Table table = table_new(arena, "lrrrrrl", heads);
     int joined = 1;
     for (int i = 0; i < cluster->levels; i++) {
@@ -181,8 +223,8 @@ void report_links(Str *str, const Report *report)
         const char *cells[] = {level->name,
                                str_commas(arena, joined),
                                arena_printf(arena, "%.4g GB/s", (double)level->bytes_per_s / 1e9),
-                               at->level_bytes[i] ? str_gib(arena, at->level_bytes[i]) : "-",
-                               at->level_ns[i] ? str_ns(arena, at->level_ns[i]) : "-",
+                               text_unit(arena, at->level_bytes[i], unit),
+                               at->level_ns[i] ? text_time(arena, at->level_ns[i]) : "-",
                                text_percent(arena, at->level_ns[i], it->step_ns),
                                tag_text[level->tag]};
         table_row(&table, NULL, cells);

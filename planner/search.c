@@ -192,6 +192,7 @@ typedef struct Run {
     Arena *scratch;
     Heap heap;
     Pins *space;
+    bool *simulated; /* per family */
     int families, best_rank;
     bool inside;
     Deadline deadline;
@@ -325,6 +326,23 @@ static CutTable *table_for(Run *run, Arena *scratch, const HeapItem *item, Famil
     return cuts_table(scratch, family, pins->cuts ? fixed : NULL, below_for(run, item->rank));
 }
 
+/* A family counts as simulated once, with the first of its plans. */
+static void count_plans(Run *run, int rank, const CutStats *cut)
+{
+    run->result->stats.plans += cut->simulated;
+    if (cut->simulated == 0 || run->simulated[rank])
+        return;
+    run->simulated[rank] = true;
+    run->result->stats.simulated++;
+}
+
+/* The family is done with: slower for certain, unless it was simulated or time ran out. */
+static void settle_family(Run *run, int rank, bool certain)
+{
+    if (!run->simulated[rank])
+        ++*(certain ? &run->result->stats.cut_bound : &run->result->stats.open);
+}
+
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
  * before any tree. */
 static void bound_by_cuts(Run *run, HeapItem item)
@@ -349,7 +367,7 @@ static void bound_by_cuts(Run *run, HeapItem item)
         item.level = LEVEL_TREE;
         item.family = family;
         Cuts cuts = cuts_first(table, below_for(run, item.rank), &cut);
-        stats->simulated += cut.simulated;
+        count_plans(run, item.rank, &cut);
         if (cuts.step_ns < INT64_MAX)
             keep_best(run, pins, item.rank, &cuts);
         heap_push(&run->heap, item);
@@ -364,7 +382,7 @@ static void search_tree(Run *run, HeapItem item)
     CutTable *table = table_for(run, scratch, &item, item.family);
     CutStats cut = {0};
     Cuts cuts = cuts_search(table, below_for(run, item.rank), &run->deadline, &cut);
-    run->result->stats.simulated += cut.simulated;
+    count_plans(run, item.rank, &cut);
     if (cuts.step_ns < INT64_MAX)
         keep_best(run, pins, item.rank, &cuts);
     if (!cut.complete) {
@@ -372,6 +390,7 @@ static void search_tree(Run *run, HeapItem item)
         if (item.bound < run->result->bound_ns)
             run->result->bound_ns = item.bound;
     }
+    settle_family(run, item.rank, cut.complete);
     arena_free(scratch);
 }
 
@@ -389,6 +408,7 @@ static void fill_heap(Run *run, bool inside)
         const Pins *pins = &run->space[i];
         if (inside_domain(run, pins) != inside)
             continue;
+        run->result->stats.considered++;
         if (memory_bound(&run->search->work, run->problem, pins) > budget) {
             run->result->stats.cut_memory++;
             continue;
@@ -438,10 +458,11 @@ static void empty_heap(Run *run)
     while (run->heap.items.n > 0) {
         HeapItem item = heap_pop(&run->heap);
         if (item.bound >= below_for(run, item.rank)) {
-            result->stats.cut_bound++;
+            settle_family(run, item.rank, true);
             continue;
         }
         if (deadline_passed(&run->deadline)) {
+            settle_family(run, item.rank, false);
             result->complete = false;
             result->bound_ns = item.bound < result->bound_ns ? item.bound : result->bound_ns;
             continue;
@@ -468,7 +489,7 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
-    ret->stats.considered = run.families;
+    run.simulated = ARENA_ARRAY(run.scratch, bool, run.families + 1);
     for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
         fill_heap(&run, wave == 0);
         empty_heap(&run);
@@ -477,6 +498,7 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
         ret->bound_ns = ret->best.step_ns;
     if (!ret->found && ret->complete && !ret->tightest.known)
         find_tightest(&run);
+    ret->stats.considered -= ret->stats.illegal;
     ret->stats.solved = search->solved - solved;
     ret->stats.wall_ns = now_ns() - begin;
     arena_free(run.scratch);

@@ -19,11 +19,14 @@
 typedef struct Search Search;
 
 typedef struct SearchStats {
-    int64_t considered; /* families */
+    /* every family considered is in one of the next four */
+    int64_t considered;
     int64_t cut_memory; /* that fit no device, at any cut */
     int64_t cut_bound;  /* that cannot be faster */
-    int64_t illegal;    /* whose layers cannot be placed so */
-    int64_t simulated;  /* plans */
+    int64_t simulated;  /* of which at least one plan was simulated */
+    int64_t open;       /* that time did not suffice for */
+    int64_t illegal;    /* whose layers cannot be placed so; not considered */
+    int64_t plans;      /* simulated: a family has many cuts */
     int64_t solved;     /* variants whose blocks were solved */
     int64_t wall_ns;
 } SearchStats;
@@ -63,7 +66,7 @@ typedef struct SearchLimits {
     int64_t time_ns; /* 0: none */
     bool inside;     /* no tp group beyond the fastest domain */
 } SearchLimits;
-/* With no family at all (stats.considered 0) the pins contradict the job. */
+/* With no family at all (stats.considered and stats.illegal 0) the pins contradict the job. */
 void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret);
 /* The variant of these pins, as a run solved it; NULL when its layers cannot be placed so. */
 const Variant *search_variant(Search *search, const Pins *pins);

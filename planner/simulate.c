@@ -136,6 +136,11 @@ static bool in_backward(const Step *step)
            step->inst < step->body->backward.at + step->body->backward.n;
 }
 
+const char *inst_traffic(const Body *body, const Inst *inst)
+{
+    return inst_moves_gradient(body, inst) ? "activation gradients" : "activations";
+}
+
 static const char *what_moves(const Step *step)
 {
     switch (step->kind) {
@@ -145,7 +150,7 @@ static const char *what_moves(const Step *step)
         return "tied gradients";
     case STEP_MOVE:
         if (step->inst)
-            return in_backward(step) ? "activation gradients" : "activations";
+            return inst_traffic(step->body, step->inst);
         return step->move->kind == MOVE_ALL_GATHER ? "weights" : "weight gradients";
     default:
         return step->message == MSG_ACTIVATION ? "activations" : "activation gradients";

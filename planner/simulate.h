@@ -61,6 +61,8 @@ typedef struct StepTimes {
                            */
 } StepTimes;
 
+/* What a collective of a body carries, in the words of Traffic. */
+const char *inst_traffic(const Body *body, const Inst *inst);
 /* The row of this kind of traffic, added when new. */
 int traffic_row(Arena *arena, StepTimes *times, const Traffic *want);
 

@@ -10,6 +10,29 @@ Style style_for(bool colour)
     return (Style){"\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"};
 }
 
+char *text_time_like(Arena *arena, int64_t ns, int64_t like)
+{
+    static const struct {
+        double ns;
+        const char *name;
+    } units[] = {{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}, {3600e9, "h"}};
+    int at = 0;
+    /* 999.96 us are 1.00 ms */
+    while (at < 4 && (double)like >= units[at + 1].ns * 0.99995)
+        at++;
+    double figure = (double)ns / units[at].ns;
+    return arena_printf(arena,
+                        at == 0          ? "%.0f %s"
+                        : figure < 9.995 ? "%.2f %s"
+                                         : "%.1f %s",
+                        figure, units[at].name);
+}
+
+char *text_time(Arena *arena, int64_t ns)
+{
+    return text_time_like(arena, ns, ns);
+}
+
 int text_width(const char *text)
 {
     int width = 0;

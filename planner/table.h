@@ -30,6 +30,10 @@ Table table_new(Arena *arena, const char *align, const char *const *heads);
 void table_row(Table *table, const char *style, const char *const *cells);
 /* Two spaces between columns, `indent` before; the heading dim. */
 void table_put(Str *str, const Table *table, int indent, const Style *style);
+/* A time with three or four digits: "3.38 s", "60.8 s", "230.1 ms"; seconds up to an hour. In the
+ * unit that suits `like`, so that an interval has one. */
+char *text_time(Arena *arena, int64_t ns);
+char *text_time_like(Arena *arena, int64_t ns, int64_t like);
 /* Columns that a text takes on a terminal: code points. */
 int text_width(const char *text);
 /* Wraps words to `width` columns behind an indent. */

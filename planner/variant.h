@@ -20,6 +20,7 @@ typedef struct Problem {
     Net *net;
     Cluster *cluster;
     Job job;
+    const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
 } Problem;
 

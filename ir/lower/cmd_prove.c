@@ -43,7 +43,8 @@ static void put_static(Str *text, const CheckReport *report, const Plan *plan)
              (long long)report->arena_bytes);
     if (report->period)
         str_putf(text,
-                 "  period   the state repeats every %d micro-batch%s: this holds for any number more, in "
+                 "  period   the state repeats every %d micro-batch%s: this holds for any number "
+                 "more, in "
                  "steps of that\n",
                  report->period, report->period == 1 ? "" : "es");
 }
@@ -87,7 +88,8 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
 
 static void put_mutations(Str *text, const ProveReport *report)
 {
-    str_putf(text, "Mutations: %d broken on purpose, %d caught, %d must change nothing and do not\n",
+    str_putf(text,
+             "Mutations: %d broken on purpose, %d caught, %d must change nothing and do not\n",
              report->tried, report->caught, report->equivalent);
     for (int i = 0; i < report->mutations.n; i++) {
         const MutationReport *row = &report->mutations.at[i];

@@ -96,6 +96,13 @@ class Job:
         return found
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def one_line(text, pattern):
     # A list under the line, indented, belongs to it.
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("  ")]
@@ -142,6 +149,24 @@ class Failures:
         if job.left():
             raise Failed(f"still there: {job.left()}")
         print(f"#   {seconds:.1f} s, status {status}: {line}")
+
+    def killed_at_start(self):
+        """Before the ranks have met: MPI may add words of its own, ours are one line."""
+        job = Job(self.trainer["four"], self.log("killed-at-start"), "--data", self.text, "--steps",
+                  LONG)
+        end = time.monotonic() + 20
+        ranks = []
+        while len(ranks) < 4 and time.monotonic() < end:
+            ranks = [pid for pid in job.left() if name_of(pid) == "trainer"]
+        os.kill(ranks[-1], signal.SIGKILL)
+        status, seconds, _, err = job.end(30)
+        lines = [line for line in err.splitlines() if line.startswith("lplan: ")]
+        if status == 0 or len(lines) != 1 or "died of signal 9 (Killed)" not in lines[0]:
+            raise Failed(f"status {status}\n{err}")
+        time.sleep(0.5)
+        if job.left():
+            raise Failed(f"still there: {job.left()}")
+        print(f"#   {seconds:.1f} s, status {status}: {lines[0]}")
 
     def frozen(self):
         """A rank that does not move: the watchdog of another names it."""
@@ -277,6 +302,7 @@ def main():
         tap.case("kill -9 of rank 0 of 2", jobs.killed, "two", 0)
         tap.case("kill -9 of rank 2 of 4", jobs.killed, "four", 2)
         tap.case("kill -9 of rank 3 of 4, across stages", jobs.killed, "cross", 3)
+        tap.case("kill -9 at the start", jobs.killed_at_start)
         tap.case("a frozen rank is named", jobs.frozen)
         tap.case("SIGTERM saves, one rank", jobs.stopped, "one", signal.SIGTERM)
         tap.case("SIGTERM saves, four ranks", jobs.stopped, "four", signal.SIGTERM)

@@ -82,6 +82,12 @@ class MainJob:
         proof = e2e.prove(self.path / "plan.json")
         if not (proof["proven"] and proof["equal"] and proof["max_rel_error"] <= 1e-10):
             raise Failed(f"{proof}")
+        text = e2e.lplan("prove", self.path / "plan.json").stdout
+        found = re.search(r"memory +(\d+) bytes touched of (\d+) laid out", text)
+        touched, laid = int(found[1]), int(found[2])
+        # Equal but for what rounding to whole cache lines adds.
+        if not laid * 0.99 <= touched <= laid:
+            raise Failed(f"{touched} bytes touched of {laid} laid out")
 
     def builds(self):
         report = e2e.build(self.path / "plan.json", self.path / "job", self.cache)

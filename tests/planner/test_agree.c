@@ -1,6 +1,8 @@
 /* test_agree.c - cards against Programs: segment time and Step time within 1 %, card bytes and
  * layout bytes within 2 % and never below, and two accounts of a step that say the same. */
+#include <dirent.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/assess.h"
 #include "tests/check.h"
@@ -174,6 +176,36 @@ static void test_a_plan_file_prices_as_it_was_found(void **state)
     }
 }
 
+/* Every plan file of examples/plans keeps the same promises. */
+static void test_example_plans(void **state)
+{
+    (void)state;
+    const char *root = getenv("LPLAN_SOURCE_ROOT");
+    Arena *arena = arena_new("examples");
+    DIR *folder = root ? opendir(arena_printf(arena, "%s/examples/plans", root)) : NULL;
+    int plans = 0;
+    for (struct dirent *at = folder ? readdir(folder) : NULL; at; at = readdir(folder)) {
+        if (!strstr(at->d_name, ".json"))
+            continue;
+        Net *net;
+        Diag *diag = diag_new(arena);
+        Plan *plan = plan_load(arena, diag,
+                               arena_printf(arena, "%s/examples/plans/%s", root, at->d_name), &net);
+        if (!plan)
+            fail_msg("%s: %s", at->d_name, diag_item(diag, 0)->text);
+        const Assessment *it = assess_plan(arena, plan, net, INT64_MAX);
+        if (off(it->segment_ns, it->step_ns) > 0.01)
+            fail_msg("%s: segments %lld ns, Steps %lld ns", at->d_name, (long long)it->segment_ns,
+                     (long long)it->step_ns);
+        assert_true(it->peak_bytes <= it->budget_bytes);
+        plans++;
+    }
+    if (folder)
+        closedir(folder);
+    arena_free(arena);
+    print_message("# %d example plans\n", plans);
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -200,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_card_bytes_cover_the_layout),
         cmocka_unit_test(test_accounts_are_whole_and_agree),
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
+        cmocka_unit_test(test_example_plans),
         cmocka_unit_test(test_extrapolation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -27,12 +27,13 @@ static void test_config_and_model_are_one_model(void **state)
         skip();
     Arena *arena = arena_new("test");
     Diag *diag = diag_new(arena);
-    Lines notes = {0};
+    Import import;
     const char *config = arena_printf(arena, "%s/examples/models/llama-10m.json", root);
-    JsonDoc *first = import_model(arena, diag, config, &notes);
+    JsonDoc *first = import_model(arena, diag, config, &import);
     Net *net = net_of(arena, diag, first);
     assert_string_equal(net->name, "llama-10m");
-    assert_int_equal(notes.n, 0);
+    assert_int_equal(import.notes.n, 0);
+    assert_int_equal(import.positions, 512);
 
     char path[] = "/tmp/lplan-model-XXXXXX";
     int file = mkstemp(path);

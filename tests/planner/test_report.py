@@ -14,7 +14,7 @@ LPLAN = os.path.abspath(sys.argv[1])
 HERE = pathlib.Path(__file__).parent
 ROOT = pathlib.Path(os.environ.get("LPLAN_SOURCE_ROOT", HERE.parents[1]))
 MODELS = ROOT / "examples" / "models"
-SMALL = [MODELS / "llama-10m.json", "host", "--gpus", "4"]
+SMALL = [MODELS / "llama-10m.json", "host", "--gpus", "4", "--global-batch", "8", "--seq", "128"]
 EIGHT_B = [MODELS / "llama-3-8b.json", "dgx-h100", "--gpus", "64", "--global-batch", "256",
            "--seq", "8192"]
 
@@ -27,6 +27,13 @@ def run(*arguments):
 def good(*arguments):
     result = run(*arguments)
     assert result.returncode == 0, (arguments, result.returncode, result.stderr)
+    return result.stdout
+
+
+def misfit(*arguments):
+    """A product all the same, and the exit code that says it does not fit."""
+    result = run(*arguments)
+    assert result.returncode == 3, (arguments, result.returncode, result.stderr)
     return result.stdout
 
 
@@ -78,6 +85,9 @@ def test_json_keys():
         assert isinstance(predicted["step_ns"], int) and 0 < predicted["mfu"] < 1
         assert len(predicted["peak_bytes"]) == report["placement"]["pp"]
         assert search["gap"] == 0
+        assert search["considered"] == search["cut_memory"] + search["cut_bound"] + search["simulated"]
+        assert search["plans"] >= search["simulated"] > 0
+        assert {"global_batch", "sequence", "recipe"} <= set(report), report.keys()
         assert predicted["low_ns"] < predicted["step_ns"] < predicted["high_ns"]
         for stage in report["stages"]:
             assert sum(stage["spent_ns"].values()) == predicted["step_ns"], stage
@@ -175,10 +185,10 @@ def test_whatif():
         assert max(small[1]["predicted"]["peak_bytes"]) <= 36 << 30
         assert small[2]["predicted"]["step_ns"] <= small[0]["predicted"]["step_ns"] \
             <= small[1]["predicted"]["step_ns"]
-        none = json.loads(good("whatif", path, "--set", "device.memory_bytes=5GiB", "--replan",
-                               "--json"))["columns"]
+        none = json.loads(misfit("whatif", path, "--set", "device.memory_bytes=5GiB", "--replan",
+                                 "--json"))["columns"]
         assert none[1]["placement"] is None and not none[1]["fits"]
-        held = json.loads(good("whatif", path, "--set", "device.memory_bytes=40GiB", "--json"))
+        held = json.loads(misfit("whatif", path, "--set", "device.memory_bytes=40GiB", "--json"))
         assert not held["columns"][1]["fits"]
         longer = json.loads(good("whatif", path, "--set", "sequence=4096", "--json"))["columns"]
         assert longer[1]["predicted"]["step_ns"] < longer[0]["predicted"]["step_ns"]
@@ -220,6 +230,20 @@ def test_trace():
             lane.sort(key=lambda event: event["ts"])
             for one, two in zip(lane, lane[1:]):
                 assert one["ts"] + one["dur"] <= two["ts"] + 0.0015, (one, two)
+
+
+def test_page():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "page.html")
+        good("plan", *SMALL, "--pin", "pp=4", "-q", "--html", path)
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        assert text.count("<svg") == text.count("</svg>") == 3, "memory, time, pipeline"
+        assert not re.search(r"https?:|<script|<link|src=", text), "one file, no script"
+        assert len(re.findall("of micro-batch", text)) == 4 * 2 * 8, "a row for each part"
+        assert "What must be resident?" in text and "Why not a simpler plan?" in text
+        widths = [float(width) for width in re.findall(r'<rect x="[0-9.]+" y=0 width="([0-9.]+)"',
+                                                       text.split("<svg")[2])]
+        assert abs(sum(widths) - (960 - 76)) < 2, "a stage's step is a whole bar"
 
 
 def test_large_model():

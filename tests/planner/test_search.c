@@ -88,7 +88,9 @@ static void test_equals_brute_force(void **state)
         else
             assert_true(result.tightest.known);
         nothing += !result.found;
-        simulated += result.stats.simulated;
+        simulated += result.stats.plans;
+        assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
+                                                      result.stats.simulated + result.stats.open);
         search_free(search);
         problem_free(problem);
         arena_free(arena);
