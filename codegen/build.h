@@ -5,17 +5,26 @@
 #include "ir/base/diag.h"
 #include "ir/lower/program.h"
 
-/* Texts of one plan, the same for the same program. */
+typedef struct TrainerOptions {
+    const char *plan_hash; /* any text that names the plan */
+    bool gemm_bf16;        /* products of matrices round their operands to bf16, sums stay fp32 */
+} TrainerOptions;
+
+/* Texts of one plan, the same for the same program and options. */
 typedef struct TrainerText {
-    const char *trainer; /* trainer.c */
-    const char *kernels; /* kernels.h, included by it */
+    const char *trainer; /* trainer.c, or NULL: kernels alone */
+    const char *kernels; /* kernels.h, included by it, or NULL */
     const char *cuda;    /* kernels.cu: the same row programs */
     int kernel_count;
+    bool gemm_bf16;
 } TrainerText;
 
-/* NULL after errors: what this printer cannot express, with a remedy. plan_hash: any text that
- * names the plan. */
-TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, const char *plan_hash);
+/* NULL after errors: what this printer cannot express, with a remedy. */
+TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
+                           const TrainerOptions *options);
+/* kernels.cu alone, of any recipe: elements are loaded and stored as the recipe says, the
+ * arithmetic between is fp32. */
+TrainerText *kernels_print(Arena *arena, Diag *diag, const Program *program);
 
 /* Checks of emitted text: how many problems were found; each is appended as an error with its line.
  * `*ret_by` names the checker, or says why there is none. */

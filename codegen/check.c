@@ -108,6 +108,8 @@ int check_cuda_text(Arena *arena, Diag *diag, const char *path, const char *text
 typedef struct Nvrtc {
     void *library;
     int (*version)(int *major, int *minor);
+    int (*arch_count)(int *n);
+    int (*archs)(int *arch);
     int (*create)(void **program, const char *text, const char *name, int headers,
                   const char *const *header, const char *const *header_name);
     int (*compile)(void *program, int options, const char *const *option);
@@ -154,6 +156,8 @@ static bool nvrtc_open(Arena *arena, Nvrtc *ret)
 {
     ret->library = open_library(arena);
     return ret->library && load(ret->library, "nvrtcVersion", &ret->version) &&
+           load(ret->library, "nvrtcGetNumSupportedArchs", &ret->arch_count) &&
+           load(ret->library, "nvrtcGetSupportedArchs", &ret->archs) &&
            load(ret->library, "nvrtcCreateProgram", &ret->create) &&
            load(ret->library, "nvrtcCompileProgram", &ret->compile) &&
            load(ret->library, "nvrtcGetProgramLogSize", &ret->log_size) &&
@@ -182,11 +186,27 @@ static int nvrtc_try(Arena *arena, Diag *diag, const Nvrtc *nvrtc, const char *p
     return refused || warned;
 }
 
+/* Old versions lack new architectures, new versions drop old ones. */
+static bool nvrtc_knows(const Nvrtc *nvrtc, int arch)
+{
+    int known[128], n = 0;
+    if (nvrtc->arch_count(&n) != 0 || n > 128 || nvrtc->archs(known) != 0)
+        return false;
+    for (int i = 0; i < n; i++) {
+        if (known[i] == arch)
+            return true;
+    }
+    return false;
+}
+
 int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *text,
                      const char **ret_by)
 {
-    static const char *const archs[] = {
-        "sm_80", "sm_90a"}; /* real ones: only there is inline PTX assembled */
+    /* Real ones: only there is inline PTX assembled. */
+    static const struct {
+        int number;
+        const char *name;
+    } archs[] = {{80, "sm_80"}, {90, "sm_90a"}, {100, "sm_100a"}};
     Nvrtc nvrtc = {0};
     if (!nvrtc_open(arena, &nvrtc)) {
         *ret_by = "none: libnvrtc was not found (CUDA_HOME says where)";
@@ -194,9 +214,16 @@ int check_cuda_nvrtc(Arena *arena, Diag *diag, const char *path, const char *tex
     }
     int major = 0, minor = 0, problems = 0;
     nvrtc.version(&major, &minor);
-    *ret_by = arena_printf(arena, "NVRTC %d.%d", major, minor);
+    Str by = str_new(arena);
+    str_putf(&by, "NVRTC %d.%d", major, minor);
     const char *whole = arena_printf(arena, "%s\n%s", template_text("cuda/prelude.cuh"), text);
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-        problems += nvrtc_try(arena, diag, &nvrtc, path, whole, archs[i]);
+    int tried = 0;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        if (!nvrtc_knows(&nvrtc, archs[i].number))
+            continue;
+        problems += nvrtc_try(arena, diag, &nvrtc, path, whole, archs[i].name);
+        str_putf(&by, "%s %s", tried++ ? "," : " for", archs[i].name);
+    }
+    *ret_by = tried ? by.at : arena_printf(arena, "none: %s knows no architecture of ours", by.at);
     return problems;
 }

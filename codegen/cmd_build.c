@@ -25,15 +25,18 @@ static const char *plan_hash(Arena *arena, const char *text, size_t n)
 
 static bool check_texts(Cli *cli, const char *folder, const TrainerText *text, Report *report)
 {
+    const char *cuda_path = arena_printf(cli->arena, "%s/kernels.cu", folder);
+    int problems =
+        check_cuda_text(cli->arena, cli->diag, cuda_path, text->cuda, &report->cuda_by) +
+        check_cuda_nvrtc(cli->arena, cli->diag, cuda_path, text->cuda, &report->nvrtc_by);
+    if (!text->trainer)
+        return problems == 0;
     const char *args[] = {
         "-std=c11", "-D_DEFAULT_SOURCE",     "-Wall",
         "-Wextra",  "-Wno-unused-parameter", arena_printf(cli->arena, "-I%s", folder)};
     const char *c_path = arena_printf(cli->arena, "%s/trainer.c", folder);
-    const char *cuda_path = arena_printf(cli->arena, "%s/kernels.cu", folder);
-    int problems = check_c_text(cli->arena, cli->diag, c_path, args, sizeof args / sizeof *args,
-                                &report->c_by);
-    problems += check_cuda_text(cli->arena, cli->diag, cuda_path, text->cuda, &report->cuda_by);
-    problems += check_cuda_nvrtc(cli->arena, cli->diag, cuda_path, text->cuda, &report->nvrtc_by);
+    problems += check_c_text(cli->arena, cli->diag, c_path, args, sizeof args / sizeof *args,
+                             &report->c_by);
     return problems == 0;
 }
 
@@ -54,8 +57,8 @@ static json_t *json_report(const Program *program, const Report *report)
         json_array_append_new(peaks, json_integer(program->stage[s].arena_bytes));
     return json_pack("{s:o, s:I, s:o, s:i, s:{s:s, s:s, s:s}}", "files", files, "peak_bytes",
                      (json_int_t)peak_bytes(program), "stage_bytes", peaks, "kernels",
-                     report->kernels, "checks", "c", report->c_by, "cuda", report->cuda_by, "nvrtc",
-                     report->nvrtc_by);
+                     report->kernels, "checks", "c", report->c_by ? report->c_by : "not printed",
+                     "cuda", report->cuda_by, "nvrtc", report->nvrtc_by);
 }
 
 static void print_report(Cli *cli, const char *folder, const Program *program, const Report *report,
@@ -69,15 +72,16 @@ static void print_report(Cli *cli, const char *folder, const Program *program, c
     }
     if (cli->quiet)
         return;
-    printf("%s: %d files, %d row kernels, arena %s a rank\n", folder, report->files.n,
-           report->kernels, str_gib(cli->arena, peak_bytes(program)));
-    printf("  C checked by     %s\n  CUDA checked by  %s\n                   %s\n", report->c_by,
-           report->cuda_by, report->nvrtc_by);
+    printf("%s: %d files, %d row kernels", folder, report->files.n, report->kernels);
+    if (report->c_by)
+        printf(", arena %s a rank\n  C checked by     %s", str_gib(cli->arena, peak_bytes(program)),
+               report->c_by);
+    printf("\n  CUDA checked by  %s\n                   %s\n", report->cuda_by, report->nvrtc_by);
     if (compiled)
         printf("  run it           lplan run %s\n", folder);
 }
 
-static int build(Cli *cli)
+static int build(Cli *cli, bool gemm_bf16)
 {
     const char *path = cli->args[0], *folder = cli->output;
     size_t n = 0;
@@ -87,16 +91,21 @@ static int build(Cli *cli)
     if (!plan_file)
         return CLI_INPUT;
     const Program *program = program_build(cli->arena, plan, net, NULL, NULL);
-    const TrainerText *text =
-        trainer_print(cli->arena, cli->diag, program, plan_hash(cli->arena, plan_file, n));
-    Report report = {.c_by = "not checked", .cuda_by = "not checked", .nvrtc_by = "not checked"};
-    if (!text || !trainer_write(cli->arena, cli->diag, folder, text, &report.files))
+    const TrainerOptions options = {.plan_hash = plan_hash(cli->arena, plan_file, n),
+                                    .gemm_bf16 = gemm_bf16};
+    bool only = cli_has(cli, "kernels-only");
+    const TrainerText *text = only ? kernels_print(cli->arena, cli->diag, program)
+                                   : trainer_print(cli->arena, cli->diag, program, &options);
+    Report report = {
+        .c_by = only ? NULL : "not checked", .cuda_by = "not checked", .nvrtc_by = "not checked"};
+    if (!text ||
+        !(only ? kernels_write : trainer_write)(cli->arena, cli->diag, folder, text, &report.files))
         return CLI_INPUT;
     report.kernels = text->kernel_count;
     if (!cli_has(cli, "no-check") && !check_texts(cli, folder, text, &report))
         return CLI_BUG;
-    bool compiled = !cli_has(cli, "no-compile");
-    if (compiled && !trainer_compile(cli->arena, cli->diag, folder, &report.files))
+    bool compiled = !only && !cli_has(cli, "no-compile");
+    if (compiled && !trainer_compile(cli->arena, cli->diag, folder, gemm_bf16, &report.files))
         return CLI_INPUT;
     print_report(cli, folder, program, &report, compiled);
     return CLI_OK;
@@ -107,6 +116,10 @@ int cmd_build(int argc, char **argv)
     static const CliFlag flags[] = {
         {"no-check", NULL, "leave out the checks by libclang and NVRTC", false},
         {"no-compile", NULL, "write the sources only", false},
+        {"gemm", "TYPE", "products of matrices: fp32 (default), or bf16 operands with fp32 sums",
+         false},
+        {"kernels-only", NULL, "kernels.cu alone, of a plan in any recipe: written and checked",
+         false},
     };
     static const CliSpec spec = {
         .verb = "build",
@@ -121,11 +134,23 @@ int cmd_build(int argc, char **argv)
     Cli *cli = cli_begin(&spec, argc, argv);
     if (!cli->ready)
         return cli_end(cli, CLI_USAGE);
+    const char *gemm = cli_value(cli, "gemm", 0);
+    bool bf16 = gemm && str_eq(gemm, "bf16");
+    if (gemm && !bf16 && !str_eq(gemm, "fp32")) {
+        diag_error(cli->diag, NO_SPAN, "--gemm %s is no type of products", gemm);
+        diag_help(cli->diag, "--gemm fp32, or --gemm bf16");
+        return cli_end(cli, CLI_USAGE);
+    }
+    if (bf16 && cli_has(cli, "kernels-only")) {
+        diag_error(cli->diag, NO_SPAN, "--gemm is of a trainer, which --kernels-only leaves out");
+        diag_help(cli->diag, "leave one of them out");
+        return cli_end(cli, CLI_USAGE);
+    }
     if (str_eq(cli->output, "-") || str_eq(cli->args[0], "-")) {
         diag_error(cli->diag, NO_SPAN, "build reads a plan file and writes a folder");
         diag_help(cli->diag, "lplan build plan.json -o DIR");
         return cli_end(cli, CLI_USAGE);
     }
-    int code = build(cli);
+    int code = build(cli, bf16);
     return cli_end(cli, code);
 }

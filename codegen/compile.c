@@ -56,6 +56,15 @@ bool trainer_write(Arena *arena, Diag *diag, const char *folder, const TrainerTe
     return fine;
 }
 
+bool kernels_write(Arena *arena, Diag *diag, const char *folder, const TrainerText *text,
+                   TextList *ret_files)
+{
+    static const char prelude[] = "cuda/prelude.cuh";
+    return write_one(arena, diag, folder, "kernels.cu", text->cuda, ret_files) &&
+           write_one(arena, diag, folder, arena_printf(arena, "templates/%s", prelude),
+                     template_text(prelude), ret_files);
+}
+
 /* ---- the compiler ---- */
 
 char *command_output(Arena *arena, const char *command)
@@ -140,6 +149,19 @@ static bool takes(Arena *arena, const char *cc, const char *flag)
                                    cc, flag)) != NULL;
 }
 
+/* Flags of oneDNN where its headers and library are of the version that gemm_bf16.h is written for;
+ * none where not. */
+static const char *onednn_flags(Arena *arena, const char *cc)
+{
+    const char *probe = "printf '#include <oneapi/dnnl/dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n"
+                        "#error\n#endif\nint main(void) { return dnnl_version() == 0; }\n'";
+    bool found = command_output(arena, arena_printf(arena,
+                                                    "%s | %s -x c - -ldnnl -o /dev/null "
+                                                    "2>/dev/null",
+                                                    probe, cc)) != NULL;
+    return found ? " -DLP_ONEDNN -ldnnl" : "";
+}
+
 static const char *build_script(Arena *arena, const char *cc, const char *mpi, const char *blas)
 {
     return arena_printf(
@@ -175,7 +197,8 @@ static bool run_script(Arena *arena, const char *folder, const char *script, con
     return pclose(pipe) == 0;
 }
 
-bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret_files)
+bool trainer_compile(Arena *arena, Diag *diag, const char *folder, bool gemm_bf16,
+                     TextList *ret_files)
 {
     const char *cc = getenv("CC"), *mpi = mpi_flags(arena), *words = "";
     if (!cc || !*cc)
@@ -187,7 +210,9 @@ bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret
                   folder);
         return false;
     }
-    if (!run_script(arena, folder, build_script(arena, cc, mpi, blas_flags(arena, cc)), &words)) {
+    const char *onednn = gemm_bf16 ? onednn_flags(arena, cc) : "",
+               *libraries = arena_printf(arena, "%s%s", blas_flags(arena, cc), onednn);
+    if (!run_script(arena, folder, build_script(arena, cc, mpi, libraries), &words)) {
         if (!strstr(words, "openblas")) {
             diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c:\n%s", folder, words);
             diag_help(diag, "run %s/build.sh to see it again; CC names another compiler", folder);
@@ -196,7 +221,8 @@ bool trainer_compile(Arena *arena, Diag *diag, const char *folder, TextList *ret
         diag_warning(diag, NO_SPAN,
                      "no OpenBLAS to link: the trainer multiplies matrices in plain C");
         diag_help(diag, "install the openmp build of OpenBLAS and build again");
-        if (!run_script(arena, folder, build_script(arena, cc, mpi, "-DLP_NO_BLAS"), &words)) {
+        libraries = arena_printf(arena, "-DLP_NO_BLAS%s", onednn);
+        if (!run_script(arena, folder, build_script(arena, cc, mpi, libraries), &words)) {
             diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c:\n%s", folder, words);
             return false;
         }

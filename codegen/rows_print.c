@@ -390,6 +390,17 @@ static void print_head(RowPrinter *p, const char *name)
     emit_open_function(p->emit, "%s %s(%s)", p->target->head, name, list.at);
 }
 
+void print_total(RowPrinter *p, const RowArg *arg, const char *at, const char *fresh,
+                 const char *sum)
+{
+    const char *place = arena_printf(p->arena, "%s[%s]", arg->name, at);
+    if (fresh)
+        sum = arena_printf(p->arena, "(%s ? 0.0f : %s) + %s", fresh,
+                           text_fill(p->arena, p->target->load[arg->dtype], place), sum);
+    const char *line = text_fill(p->arena, p->target->assign[arg->dtype], place);
+    emit_line(p->emit, "%s", text_fill(p->arena, line, sum));
+}
+
 static void print_constants(RowPrinter *p)
 {
     const RowProgram *program = p->program;

@@ -78,6 +78,10 @@ void print_lanes(RowPrinter *printer, int lanes, Lane first, Lane second);
  * print_expression. */
 void print_shared(RowPrinter *printer, const TermId *terms, int n);
 char *print_expression(RowPrinter *printer, TermId term, int lane);
+/* Stores a sum over rows at index `at` of its argument, added to what is there unless `fresh` is
+ * true; fresh NULL: always stored. */
+void print_total(RowPrinter *printer, const RowArg *arg, const char *at, const char *fresh,
+                 const char *sum);
 /* Numbers of rows that column terms below TOTAL read: computed in a first sweep. */
 int print_row_needs(const RowPrinter *printer, TermId *ret_terms, int cap);
 

@@ -43,18 +43,13 @@ static void cuda_column_totals(RowPrinter *p, const TermId *terms, const RowArg 
         emit_line(p->emit, "%s += %s;", sums[k], print_expression(p, terms[k], 0));
     print_row_end(p, mark);
     emit_close(p->emit, "");
-    for (int k = 0; k < n; k++) {
-        if (args[k]->add)
-            emit_line(p->emit, "%s[i] = (first ? 0.0f : %s[i]) + %s;", args[k]->name, args[k]->name,
-                      sums[k]);
-        else
-            emit_line(p->emit, "%s[i] = %s;", args[k]->name, sums[k]);
-    }
+    for (int k = 0; k < n; k++)
+        print_total(p, args[k], "i", args[k]->add ? "first" : NULL, sums[k]);
     emit_close(p->emit, "");
 }
 
 /* Row numbers are needed: each block takes rows and adds its sums at the end. The launcher clears
- * what `first` overwrites. */
+ * what `first` overwrites. No atomic adds to bf16: there one block takes all rows. */
 static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *const *args, int n)
 {
     emit_line(p->emit, "enum { EACH = (COLUMNS + LP_THREADS - 1) / LP_THREADS };");
@@ -63,9 +58,18 @@ static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *
         sums[k] = names_take(&p->names, "total");
         emit_line(p->emit, "float %s[EACH] = {0};", sums[k]);
     }
-    if (p->program->adds)
+    bool alone = false;
+    for (int k = 0; k < n; k++)
+        alone = alone || args[k]->dtype != DT_F32;
+    if (p->program->adds && !alone)
         emit_line(p->emit, "(void)first;");
-    cuda_rows_open(p);
+    if (alone) {
+        emit_line(p->emit, "if (blockIdx.x != 0)");
+        emit_line(p->emit, "    return;");
+        emit_open(p->emit, "for (int row = 0; row < ROWS; row++)");
+    } else {
+        cuda_rows_open(p);
+    }
     size_t mark = print_row_begin(p);
     print_passes(p, true);
     emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += LP_THREADS)");
@@ -77,8 +81,13 @@ static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *
     print_row_end(p, mark);
     emit_close(p->emit, "");
     emit_open(p->emit, "for (int k = 0, i = threadIdx.x; i < COLUMNS; k++, i += LP_THREADS)");
-    for (int k = 0; k < n; k++)
-        emit_line(p->emit, "atomicAdd(&%s[i], %s[k]);", args[k]->name, sums[k]);
+    for (int k = 0; k < n; k++) {
+        const char *sum = arena_printf(p->arena, "%s[k]", sums[k]);
+        if (alone)
+            print_total(p, args[k], "i", args[k]->add ? "first" : NULL, sum);
+        else
+            emit_line(p->emit, "atomicAdd(&%s[i], %s);", args[k]->name, sum);
+    }
     emit_close_slim(p->emit);
 }
 

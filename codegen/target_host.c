@@ -71,11 +71,7 @@ static void host_total_tile(RowPrinter *p, bool blocks, bool ragged)
         const char *fresh = args[k]->add ? blocks ? "first && begin == 0" : "first"
                             : blocks     ? "begin == 0"
                                          : NULL;
-        if (fresh)
-            emit_line(p->emit, "%s[tile + i] = (%s ? 0.0f : %s[tile + i]) + %s[i];", args[k]->name,
-                      fresh, args[k]->name, sums[k]);
-        else
-            emit_line(p->emit, "%s[tile + i] = %s[i];", args[k]->name, sums[k]);
+        print_total(p, args[k], "tile + i", fresh, arena_printf(p->arena, "%s[i]", sums[k]));
     }
     emit_close_slim(p->emit);
 }
@@ -120,11 +116,13 @@ const Target target_host = {
     .table = "static const double",
     .element =
         {[DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t", [DT_I32] = "int32_t"},
-    .load =
-        {[DT_F32] = "%s", [DT_F64] = "(float)%s", [DT_BF16] = "lp_from_bf16(%s)", [DT_I32] = "%s"},
+    .load = {[DT_F32] = "%s",
+             [DT_F64] = "(float)%s",
+             [DT_BF16] = "lp_float_of_bf16(%s)",
+             [DT_I32] = "%s"},
     .assign = {[DT_F32] = "%s = %s;",
                [DT_F64] = "%s = %s;",
-               [DT_BF16] = "%s = lp_to_bf16(%s);",
+               [DT_BF16] = "%s = lp_bf16_of_float(%s);",
                [DT_I32] = "%s = (int32_t)(%s);"},
     .words = {{"exp", "lp_expf"},
               {"log", "lp_logf"},

@@ -8,28 +8,45 @@
 #include "codegen/target.h"
 #include "templates/templates.h"
 
-static void print_title(Trainer *t, Emit *out, const char *plan_hash)
+/* "2 stages of 2 (tp 2), " where there is more than one rank. */
+static const char *mesh_text(Trainer *t)
 {
     const Plan *plan = t->plan;
     Str roles = str_new(t->arena);
     for (int a = 0; a < plan->mesh.n; a++)
         str_putf(&roles, "%s%s %d", a ? ", " : "", role_text[plan->mesh.atom[a].role],
                  plan->mesh.atom[a].extent);
+    if (plan->ranks == 1)
+        return "";
+    return arena_printf(
+        t->arena, "%s of %s%s%s%s, ", trainer_count(t, plan->stages, "stage", "stages"),
+        trainer_count(t, plan->ranks / plan->stages, "rank", "ranks"), plan->mesh.n ? " (" : "",
+        plan->mesh.n ? roles.at : "", plan->mesh.n ? ")" : "");
+}
+
+static void print_title(Trainer *t, Emit *out)
+{
     emit_comment(out,
-                 "trainer.c - %s on %d ranks: %d stages of %d (%s), %d micro-batches of %lld "
-                 "sequences. Printed by lplan "
+                 "trainer.c - %s on %s: %s%s of %s. Products of matrices: %s. Printed by lplan "
                  "from plan %s, templates %s; changes belong in the plan.",
-                 emit_clean(t->arena, t->net->name, CLEAN_NAME), plan->ranks, plan->stages,
-                 plan->ranks / plan->stages, plan->mesh.n ? roles.at : "one rank",
-                 plan->micro_batches, (long long)t->net->dims.at[t->net->batch].extent, plan_hash,
-                 template_set_hash());
+                 emit_clean(t->arena, t->net->name, CLEAN_NAME),
+                 trainer_count(t, t->plan->ranks, "rank", "ranks"), mesh_text(t),
+                 trainer_count(t, t->plan->micro_batches, "micro-batch", "micro-batches"),
+                 trainer_count(t, t->net->dims.at[t->net->batch].extent, "sequence", "sequences"),
+                 t->options->gemm_bf16
+                     ? "operands in bf16, sums in fp32; by oneDNN under LP_ONEDNN, else plain C"
+                     : "fp32",
+                 t->options->plan_hash, template_set_hash());
     emit_text(out,
               "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
               "<stdlib.h>\n#include <string.h>\n\n"
               "#include \"runtime/lp.h\"\n\n"
               "/* In this order: later texts use earlier ones. */\n"
               "#include \"templates/host/math.h\"\n#include \"templates/host/tile.h\"\n#include "
-              "\"templates/host/gemm.h\"\n"
+              "\"templates/host/gemm.h\"\n");
+    if (t->options->gemm_bf16)
+        emit_text(out, "#include \"templates/host/gemm_bf16.h\"\n");
+    emit_text(out,
               "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
               "#include \"templates/host/flat.h\"\n#include \"templates/host/stage.h\"\n\n"
               "#include \"kernels.h\"\n\n");
@@ -78,10 +95,11 @@ static void print_state(Trainer *t, Emit *out)
     emit_line(out, "enum { %sLISTS };", lists.at);
     emit_line(out, "enum { RANKS_PER_STAGE = %d };", t->plan->ranks / t->plan->stages);
     int64_t scalars = t->program->stage[0].scalars;
-    emit_line(out,
-              "enum { LOSS_AT = %lld, PAIR_AT = %lld }; /* loss of this rank; {loss, norm^2} of "
-              "the world */",
-              (long long)(scalars + 64 * SCALAR_LOSS), (long long)(scalars + 64 * SCALAR_PAIR));
+    emit_line_comment(out,
+                      arena_printf(t->arena, "enum { LOSS_AT = %lld, PAIR_AT = %lld };",
+                                   (long long)(scalars + 64 * SCALAR_LOSS),
+                                   (long long)(scalars + 64 * SCALAR_PAIR)),
+                      "loss of this rank; {loss, norm^2} of the world");
     emit_line(out, "enum { IDS, LABELS, WEIGHT };");
     emit_blank(out);
     emit_comment(out, "All that changes on one rank, besides its arena.");
@@ -94,7 +112,9 @@ static void print_state(Trainer *t, Emit *out)
         emit_line(
             out,
             "int tied; /* this rank and its peer in the other home stage of tied parameters */");
-    emit_line(out, "void *scratch;       /* of attention */");
+    emit_line(out, t->options->gemm_bf16
+                       ? "void *scratch;       /* of attention, and of products in bf16 */"
+                       : "void *scratch;       /* of attention */");
     emit_line(out, "unsigned char *pack; /* blocks of collectives that are not contiguous */");
     emit_line(out, "double loss, norm, coef, lr, step;");
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
@@ -170,6 +190,12 @@ static void print_group_table(Trainer *t, Emit *out, const ListName *list)
     char *lower = arena_strdup(t->arena, name);
     for (char *c = lower; *c; c++)
         *c = (char)tolower((unsigned char)*c);
+    if (groups == 1) {
+        rows.at[rows.n - 1] = 0; /* the row without its braces */
+        emit_line(out, "static const int %s[%d] = {%s};", lower, n, rows.at + 1);
+        emit_line(out, "s->comm[%s] = lp_comm(%s, %d);", name, lower, n);
+        return;
+    }
     emit_line(out, "static const int %s[%d][%d] = {%s};", lower, groups, n, rows.at);
     emit_open(out, "for (int g = 0; g < %d; g++)", groups);
     emit_line(out, "const int comm = lp_comm(%s[g], %d);", lower, n);
@@ -207,11 +233,14 @@ static void print_begin(Trainer *t, Emit *out)
     emit_comment(out, "Coordinates, groups (every rank names every group, in one order), and "
                       "memory outside the arena.");
     emit_open_function(out, "static void state_begin(State *s, const LpRank *rank)");
-    emit_line(out, "const int c = rank->stage_rank;");
+    bool split = false;
+    for (int i = 0; i < t->lists.n; i++)
+        split = split || t->lists.at[i].list.n > 0;
+    if (split)
+        emit_line(out, "const int c = rank->stage_rank;");
     emit_line(out, "s->rank = rank;");
     emit_line(out, "s->arena = rank->arena;");
     emit_line(out, "s->threads = lp_thread_limit();");
-    emit_line(out, "(void)c;");
     for (int i = 0; i < t->lists.n; i++)
         emit_line(out, "s->index[%s] = %s;", t->lists.at[i].name,
                   index_formula(t, &t->lists.at[i].list));
@@ -227,19 +256,23 @@ static void print_begin(Trainer *t, Emit *out)
         emit_line(out, "bytes = lp_larger(bytes, LP_ATTENTION_BACKWARD_BYTES(%lld, s->threads));",
                   (long long)t->widths.at[i]);
     }
+    if (t->widest.bytes)
+        emit_line(out, "bytes = lp_larger(bytes, LP_GEMM_BF16_BYTES(%lldL, %lldL, %lldL));",
+                  (long long)t->widest.m, (long long)t->widest.n, (long long)t->widest.k);
     emit_line(out, "s->scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);");
     emit_line(out, "s->pack = aligned_alloc(64, %lld);",
               (long long)(t->pack_bytes ? t->pack_bytes : 64));
     emit_line(out, "if (!s->scratch || !s->pack)");
-    emit_line(out, "    lp_fail(3, \"no memory for %%zu bytes of scratch\", bytes + %lld);",
-              (long long)t->pack_bytes);
+    const char *pack =
+        t->pack_bytes ? arena_printf(t->arena, " + %lld", (long long)t->pack_bytes) : "";
+    emit_line(out, "    lp_fail(3, \"no memory for %%zu bytes of scratch\", bytes%s);", pack);
     emit_close(out, "");
     emit_blank(out);
 }
 
 static void print_run(Trainer *t, Emit *out)
 {
-    emit_comment(out, "Nothing is under way when the run ends.");
+    emit_comment(out, "Nothing is under way when the run ends; bodies finish what they start.");
     emit_open_function(out, "static void state_end(State *s)");
     emit_line(out, "lp_wait(&s->world);");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
@@ -252,8 +285,6 @@ static void print_run(Trainer *t, Emit *out)
         emit_line(out, "lp_wait(&s->recv_gradient[slot]);");
         emit_close(out, "");
     }
-    for (int i = 0; i < t->events.n; i++)
-        emit_line(out, "lp_wait(&s->%s);", t->events.at[i].name);
     emit_line(out, "free(s->scratch);");
     emit_line(out, "free(s->pack);");
     emit_close(out, "");
@@ -328,7 +359,7 @@ static int64_t vocabulary(const Trainer *t)
     return 1;
 }
 
-static void print_job(Trainer *t, Emit *out, const char *plan_hash)
+static void print_job(Trainer *t, Emit *out)
 {
     const Plan *plan = t->plan;
     const Job *job = &plan->job;
@@ -339,8 +370,10 @@ static void print_job(Trainer *t, Emit *out, const char *plan_hash)
     emit_blank(out);
     emit_line(out, "static const LpJob job = {");
     out->depth++;
-    emit_line(out, ".name = \"%s\",", emit_clean(t->arena, t->net->name, CLEAN_NAME));
-    emit_line(out, ".plan_hash = \"%s\",", emit_clean(t->arena, plan_hash, CLEAN_IDENT));
+    emit_line(out, ".name = \"%s%s\",", emit_clean(t->arena, t->net->name, CLEAN_NAME),
+              t->options->gemm_bf16 ? ", products in bf16" : "");
+    emit_line(out, ".plan_hash = \"%s\",",
+              emit_clean(t->arena, t->options->plan_hash, CLEAN_IDENT));
     emit_line(out, ".ranks = %d,", plan->ranks);
     emit_line(out, ".stages = %d,", plan->stages);
     emit_line(out, ".ranks_per_stage = RANKS_PER_STAGE,");
@@ -391,8 +424,15 @@ static bool is_printable(Diag *diag, const Program *program)
     if (recipe->weight == DT_F32 && recipe->activation == DT_F32 && recipe->gradient == DT_F32 &&
         !recipe->has_master)
         return true;
-    diag_error(diag, NO_SPAN, "the host target trains in fp32, the plan says %s", recipe->name);
-    diag_help(diag, "plan with --recipe fp32; other recipes are priced and proven, not built");
+    diag_error(
+        diag, NO_SPAN,
+        "a plan in %s cannot become a trainer: trainers run on CPUs and keep their values in "
+        "fp32",
+        recipe->name);
+    diag_help(diag,
+              "--kernels-only builds kernels.cu, the row programs of this plan for CUDA in %s; "
+              "for a trainer, plan with --recipe fp32 (and build --gemm bf16 for products in bf16)",
+              recipe->name);
     return false;
 }
 
@@ -414,24 +454,67 @@ static void reserve_names(Trainer *t)
     }
 }
 
-TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, const char *plan_hash)
+static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
+                           const TrainerOptions *options)
 {
-    if (!is_printable(diag, program))
-        return NULL;
     Trainer t = {.arena = arena,
                  .diag = diag,
                  .program = program,
                  .plan = program->plan,
                  .net = program->net,
                  .waits = waits_collect(arena, program),
-                 .globals = names_new(arena)};
+                 .globals = names_new(arena),
+                 .takes_first = arena_array(arena, program->net->classes.n, sizeof(bool[2])),
+                 .options = options};
     reserve_names(&t);
+    return t;
+}
+
+static void print_bodies(Trainer *t, Emit *out)
+{
+    for (int c = 0; c < t->net->classes.n; c++) {
+        trainer_print_body(t, out, c, false);
+        trainer_print_body(t, out, c, true);
+    }
+}
+
+static const char *cuda_text(Trainer *t)
+{
+    return arena_printf(
+        t->arena,
+        "/* kernels.cu - the row programs of this plan for CUDA, after templates/cuda/prelude.cuh. "
+        "Any\n"
+        " * grid will do: blocks take rows, their LP_THREADS threads columns. A kernel that adds "
+        "with\n"
+        " * atomics leaves `first` to the launcher, which clears its output. */\n"
+        "#ifndef LP_THREADS\n#define LP_THREADS 256\n#endif\n\n"
+        "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + __expf(-x));\n}\n\n%s",
+        print_kernels(t, &target_cuda));
+}
+
+TrainerText *kernels_print(Arena *arena, Diag *diag, const Program *program)
+{
+    const TrainerOptions options = {0};
+    Trainer t = trainer_new(arena, diag, program, &options);
+    int errors = diag_errors(diag);
+    Emit bodies = emit_new(arena); /* finds the kernels; its text needs the host */
+    print_bodies(&t, &bodies);
+    if (diag_errors(diag) > errors)
+        return NULL;
+    TrainerText *text = ARENA_NEW(arena, TrainerText);
+    *text = (TrainerText){.cuda = cuda_text(&t), .kernel_count = t.kernels.n};
+    return text;
+}
+
+TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
+                           const TrainerOptions *options)
+{
+    if (!is_printable(diag, program))
+        return NULL;
+    Trainer t = trainer_new(arena, diag, program, options);
     int errors = diag_errors(diag);
     Emit bodies = emit_new(arena), stages = emit_new(arena), out = emit_new(arena);
-    for (int c = 0; c < t.net->classes.n; c++) {
-        trainer_print_body(&t, &bodies, c, false);
-        trainer_print_body(&t, &bodies, c, true);
-    }
+    print_bodies(&t, &bodies);
     Emit params = emit_new(arena);
     trainer_print_params(&t, &params);
     for (int s = 0; s < program->stages; s++) {
@@ -441,7 +524,7 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, con
     }
     if (diag_errors(diag) > errors)
         return NULL;
-    print_title(&t, &out, plan_hash);
+    print_title(&t, &out);
     print_state(&t, &out);
     print_helpers(&t, &out);
     trainer_print_link_types(&t, &out);
@@ -451,23 +534,15 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program, con
     trainer_print_moments(&t, &out);
     print_begin(&t, &out);
     print_run(&t, &out);
-    print_job(&t, &out, plan_hash);
+    print_job(&t, &out);
     TrainerText *text = ARENA_NEW(arena, TrainerText);
     text->trainer = out.text.at;
     text->kernels = arena_printf(arena,
                                  "/* kernels.h - the row programs of this plan, one function for "
                                  "each that differs. */\n\n%s",
                                  print_kernels(&t, &target_host));
-    text->cuda = arena_printf(
-        arena,
-        "/* kernels.cu - the same row programs for CUDA, after templates/cuda/prelude.cuh. Any "
-        "grid will\n"
-        " * do: blocks take rows, their LP_THREADS threads columns. A kernel that adds with "
-        "atomics leaves\n"
-        " * `first` to the launcher, which clears its output. */\n"
-        "#ifndef LP_THREADS\n#define LP_THREADS 256\n#endif\n\n"
-        "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + __expf(-x));\n}\n\n%s",
-        print_kernels(&t, &target_cuda));
+    text->cuda = cuda_text(&t);
     text->kernel_count = t.kernels.n;
+    text->gemm_bf16 = options->gemm_bf16;
     return text;
 }

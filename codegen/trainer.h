@@ -40,9 +40,13 @@ typedef struct Trainer {
     VEC(ListName) lists;
     VEC(KernelText) kernels;
     VEC(EventName) events;
-    VEC(int64_t) widths; /* head widths of attention: its scratch */
-    int64_t pack_bytes;  /* outside the arena: blocks of collectives that are not contiguous */
-    bool attends;
+    VEC(int64_t) widths;    /* head widths of attention: its scratch */
+    int64_t pack_bytes;     /* outside the arena: blocks of collectives that are not contiguous */
+    bool (*takes_first)[2]; /* per class, forward and backward: has the body accumulators? */
+    const TrainerOptions *options;
+    struct {
+        int64_t m, n, k, bytes;
+    } widest; /* product whose operands need most room as bf16 */
 } Trainer;
 
 /* Constant of the list, "LIST_TP"; the list is added when it is new. */
@@ -54,11 +58,12 @@ AtomList atoms_as_list(AtomSet atoms); /* highest atom major */
 const char *trainer_kernel(Trainer *t, const RowProgram *program);
 /* Field of State that is the event of a collective of a body. */
 const char *trainer_event(Trainer *t, int class, int backward, int inst);
-bool inst_communicates(const Inst *inst);
 /* A sentence from the compiler that may contain names of the model, fit for a comment. */
 const char *trainer_comment(Trainer *t, const char *text);
 /* CLASS_PARAM constant and the class's link type. */
 const char *trainer_param(Trainer *t, int class, int param);
+/* "1 rank", "2 ranks" */
+const char *trainer_count(Trainer *t, long long n, const char *one, const char *many);
 const char *trainer_upper(Trainer *t, const char *text);           /* ln_1 -> LN_1 */
 const char *trainer_camel(Trainer *t, const char *text);           /* ln_1 -> Ln1 */
 const char *dtype_constant(DType dtype);                           /* "LP_F32" */

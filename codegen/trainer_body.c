@@ -130,6 +130,18 @@ static const char *with_offset(BodyPrinter *p, const Gemm *gemm, const char *var
     return text.at;
 }
 
+/* Keeps the product that needs most room for its operands in bf16 (LP_GEMM_BF16_BYTES). */
+static void note_room(Trainer *t, const Gemm *gemm)
+{
+    int64_t bytes = (gemm->m * gemm->k * 2 + 63) / 64 * 64 + (gemm->n * gemm->k * 2 + 63) / 64 * 64;
+    if (bytes <= t->widest.bytes)
+        return;
+    t->widest.m = gemm->m;
+    t->widest.n = gemm->n;
+    t->widest.k = gemm->k;
+    t->widest.bytes = bytes;
+}
+
 static bool print_gemm(BodyPrinter *p, const Inst *inst)
 {
     Gemm gemm;
@@ -151,11 +163,16 @@ static bool print_gemm(BodyPrinter *p, const Inst *inst)
         const char *first = first_of(p, gemm.c);
         beta = str_eq(first, "false") ? "1.0f" : "first ? 0.0f : 1.0f";
     }
-    emit_line(p->emit, "lp_gemm(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld);",
-              gemm.trans_a, gemm.trans_b, (long long)gemm.m, (long long)gemm.n, (long long)gemm.k,
-              with_offset(p, &gemm, body_reads(p, gemm.a), 0), (long long)gemm.lda,
-              with_offset(p, &gemm, body_reads(p, gemm.b), 1), (long long)gemm.ldb, beta,
-              with_offset(p, &gemm, body_writes(p, gemm.c), 2), (long long)gemm.ldc);
+    bool bf16 = p->t->options->gemm_bf16;
+    if (bf16)
+        note_room(p->t, &gemm);
+    emit_line(p->emit,
+              "lp_gemm%s(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld%s);",
+              bf16 ? "_bf16" : "", gemm.trans_a, gemm.trans_b, (long long)gemm.m, (long long)gemm.n,
+              (long long)gemm.k, with_offset(p, &gemm, body_reads(p, gemm.a), 0),
+              (long long)gemm.lda, with_offset(p, &gemm, body_reads(p, gemm.b), 1),
+              (long long)gemm.ldb, beta, with_offset(p, &gemm, body_writes(p, gemm.c), 2),
+              (long long)gemm.ldc, bf16 ? ", s->scratch" : "");
     for (int i = gemm.loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
     print_poll(p);
@@ -187,7 +204,6 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
               origin_of(p, in[1], 1));
     p->emit->depth--;
     emit_line(p->emit, "};");
-    p->t->attends = true;
     for (int i = 0; i < p->t->widths.n; i++) {
         if (p->t->widths.at[i] == d)
             return;
@@ -304,15 +320,34 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
 
 /* ---- the function ---- */
 
-static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
+/* What instruction `index` needs done, or the body's end; blocks that have arrived are put in
+ * their places. */
+static void print_waits(BodyPrinter *p, int index)
 {
     Place place = {.kind = PLACE_INST,
                    .stage = NONE,
                    .class = p->class,
                    .backward = p->backward,
                    .inst = index};
+    const Event *events;
+    int n = waits_at(p->t->waits, &place, &events),
+        insts = p->backward ? p->body->backward.n : p->body->forward.n;
+    if (n && index == insts) {
+        emit_blank(p->emit);
+        emit_comment(p->emit, "Other bodies find what they read complete.");
+    }
+    for (int i = 0; i < n; i++) {
+        emit_line(p->emit, "lp_wait(&s->%s);",
+                  trainer_event(p->t, p->class, p->backward, events[i].inst));
+        if (p->unpack[events[i].inst])
+            emit_line(p->emit, "%s", p->unpack[events[i].inst]);
+    }
+}
+
+static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
+{
     print_title(p, inst);
-    trainer_print_waits(p->t, p->emit, &place, NULL);
+    print_waits(p, index);
     if (inst->kind == INST_KERNEL)
         return print_kernel(p, inst);
     if (inst->kind == INST_MOVE)
@@ -394,6 +429,7 @@ void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
                      .names = names_new(t->arena)};
     p.var = ARENA_ARRAY(t->arena, const char *, body->copies.n + 1);
     p.written = ARENA_ARRAY(t->arena, bool, body->copies.n + 1);
+    p.unpack = ARENA_ARRAY(t->arena, const char *, list->n + 1);
     static const char *const reserved[] = {"s", "link", "at", "first", "shape", "place"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         names_take(&p.names, reserved[i]);
@@ -405,16 +441,15 @@ void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
         if (!print_inst(&p, &list->at[i], i))
             return;
     }
+    print_waits(&p, list->n);
+    t->takes_first[class][backward] = p.uses_first;
     emit_comment(out, "%s of %s.", backward ? "Backward" : "Forward",
                  emit_clean(t->arena, body->graph->name, CLEAN_NAME));
-    emit_open_function(
-        out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at, bool first)",
-        t->class_name[class], backward ? "backward" : "forward",
-        trainer_camel(t, t->class_name[class]));
+    emit_open_function(out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at%s)",
+                       t->class_name[class], backward ? "backward" : "forward",
+                       trainer_camel(t, t->class_name[class]), p.uses_first ? ", bool first" : "");
     const char *pointers = print_pointers(&p);
     emit_text(out, pointers);
-    if (!p.uses_first)
-        emit_line(out, "(void)first;");
     if (!strstr(statements.text.at, "s->") && !strstr(pointers, "(s, "))
         emit_line(out, "(void)s;");
     emit_line(out, "lp_at(\"%s %s\");", t->class_name[class], backward ? "backward" : "forward");

@@ -13,6 +13,7 @@ typedef struct BodyPrinter {
     bool backward;
     const char **var; /* per copy: its pointer, NULL until it is used */
     bool *written;
+    const char **unpack; /* per instruction: what follows the wait for it, or NULL */
     Names names;
     bool uses_first;
 } BodyPrinter;

@@ -17,7 +17,9 @@ static Blocks blocks_of(const BodyPrinter *p, int copy, int axis, int64_t extent
 /* Memory outside the arena that this instruction packs blocks into. */
 static const char *pack_room(BodyPrinter *p, int64_t bytes)
 {
-    const char *text = arena_printf(p->t->arena, "s->pack + %lldL", (long long)p->t->pack_bytes);
+    const char *text =
+        p->t->pack_bytes ? arena_printf(p->t->arena, "s->pack + %lldL", (long long)p->t->pack_bytes)
+                         : "s->pack";
     p->t->pack_bytes += (bytes + 63) / 64 * 64;
     return text;
 }
@@ -73,7 +75,16 @@ int body_storage(const BodyPrinter *p, int copy)
 typedef struct Collective {
     const char *event, *comm, *dtype, *op;
     long long n; /* ranks of the group */
+    int inst;
 } Collective;
+
+/* Behind the wait for the collective: its blocks, from `room`, to their places in a copy. */
+static void unpack_later(BodyPrinter *p, const Collective *c, int out, const char *room,
+                         const Blocks *b)
+{
+    p->unpack[c->inst] = arena_printf(p->t->arena, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);",
+                                      body_writes(p, out), room, b->outer, c->n, b->inner_bytes);
+}
 
 static void print_all_reduce(BodyPrinter *p, const Collective *c, int in, int out)
 {
@@ -104,11 +115,8 @@ static void print_all_gather(BodyPrinter *p, const Collective *c, const Move *mo
     const char *to = b.outer > 1 ? pack_room(p, body_copy(p, out)->bytes) : body_writes(p, out);
     emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm,
               body_reads(p, in), to, (long long)body_copy(p, in)->elements, c->dtype);
-    if (b.outer == 1)
-        return;
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", body_writes(p, out), to,
-              b.outer, c->n, b.inner_bytes);
+    if (b.outer > 1)
+        unpack_later(p, c, out, to, &b);
 }
 
 static void print_all_to_all(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
@@ -125,11 +133,8 @@ static void print_all_to_all(BodyPrinter *p, const Collective *c, const Move *mo
         to = pack_room(p, body_copy(p, out)->bytes);
     emit_line(p->emit, "lp_all_to_all(%s, %s, %s, %s, %lld, %s);", c->event, c->comm, from, to,
               (long long)(body_copy(p, in)->elements / c->n), c->dtype);
-    if (take.outer == 1)
-        return;
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "lp_unpack_blocks(%s, %s, %lld, %lld, %lld);", body_writes(p, out), to,
-              take.outer, c->n, take.inner_bytes);
+    if (take.outer > 1)
+        unpack_later(p, c, out, to, &take);
 }
 
 /* Everybody's block, of which this rank keeps the one that the new order gives it. */
@@ -139,9 +144,9 @@ static void print_permute(BodyPrinter *p, const Collective *c, const Move *move,
     const char *room = pack_room(p, bytes * c->n);
     emit_line(p->emit, "lp_all_gather(%s, %s, %s, %s, %lld, %s);", c->event, c->comm,
               body_reads(p, in), room, each, c->dtype);
-    emit_line(p->emit, "lp_wait(%s);", c->event);
-    emit_line(p->emit, "memcpy(%s, %s + %s * %lldL, %lld);", body_writes(p, out), room,
-              index_text(p, &move->order), bytes, bytes);
+    p->unpack[c->inst] =
+        arena_printf(p->t->arena, "memcpy(%s, %s + %s * %lldL, %lld);", body_writes(p, out), room,
+                     index_text(p, &move->order), bytes, bytes);
 }
 
 bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
@@ -158,7 +163,8 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         .comm = arena_printf(p->t->arena, "s->comm[%s]", trainer_list(p->t, &move->atoms, true)),
         .dtype = dtype_constant(body_copy(p, in)->dtype),
         .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",
-        .n = list_extent(&p->t->plan->mesh, &move->atoms)};
+        .n = list_extent(&p->t->plan->mesh, &move->atoms),
+        .inst = index};
     switch (move->kind) {
     case MOVE_ALL_REDUCE:
         return print_all_reduce(p, &c, in, out), true;

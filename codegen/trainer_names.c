@@ -6,6 +6,11 @@
 #include "codegen/target.h"
 #include "codegen/trainer.h"
 
+const char *trainer_count(Trainer *t, long long n, const char *one, const char *many)
+{
+    return arena_printf(t->arena, "%lld %s", n, n == 1 ? one : many);
+}
+
 const char *trainer_upper(Trainer *t, const char *text)
 {
     char *copy = arena_strdup(t->arena, text);
@@ -119,11 +124,6 @@ const char *trainer_kernel(Trainer *t, const RowProgram *program)
     const char *unique = names_take(&t->globals, program->name);
     vec_push(t->arena, &t->kernels) = (KernelText){program->name, text, unique, program};
     return unique;
-}
-
-bool inst_communicates(const Inst *inst)
-{
-    return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
 }
 
 const char *trainer_event(Trainer *t, int class, int backward, int inst)

@@ -65,10 +65,13 @@ static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, int
         rest |= sharded >> a & 1 ? 0 : (AtomSet)(1u << a);
     AtomList owner = atoms_as_list(rest);
     bool home = group->tied_stage == NONE || stage->index < group->tied_stage;
-    emit_line(out, "{%d, %d, %lldL, %lldL, %d, {%s}, {%s}, {%s}, %s, %s},", member->net_param, g,
-              (long long)link->weight[member->param], (long long)link->gradient[member->param],
-              value->axes, dims.at, extents.at, lists.at, trainer_list(t, &owner, false),
-              home ? "true" : "false");
+    emit_comment(out, "%s", tensor_name(t, &t->net->params.at[member->net_param]));
+    emit_line(out,
+              "{.tensor = %d, .group = %d, .weight = %lldL, .gradient = %lldL, .ndims = %d, .dims "
+              "= {%s}, .extent = {%s}, .list = {%s}, .owner = %s, .home = %s},",
+              member->net_param, g, (long long)link->weight[member->param],
+              (long long)link->gradient[member->param], value->axes, dims.at, extents.at, lists.at,
+              trainer_list(t, &owner, false), home ? "true" : "false");
 }
 
 static void print_part_of(Emit *out)
@@ -175,9 +178,7 @@ void trainer_print_params(Trainer *t, Emit *out)
 {
     print_tensors(t, out);
     print_part_of(out);
-    emit_comment(out, "The block of each tensor that a rank of a stage holds: its group, weight, "
-                      "gradient, dims, extents of the block, by "
-                      "which coordinates it is cut, who writes it.");
+    emit_comment(out, "The block of each tensor that a rank of a stage holds.");
     int most = 1;
     for (int s = 0; s < t->program->stages; s++) {
         const StageProgram *stage = &t->program->stage[s];

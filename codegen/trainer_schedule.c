@@ -84,7 +84,8 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     switch (entry->kind) {
     case ENTRY_COMPUTE:
         if (entry->part == PART_F)
-            emit_line(out, "stage%d_forward(s, step, %s);", s, micro);
+            emit_line(out, "stage%d_forward(s, %s%s);", s,
+                      t->program->stage[s].ring[RING_DATA].n ? "step, " : "", micro);
         else
             emit_line(out, "stage%d_backward(s, %s);", s, micro);
         break;
@@ -159,8 +160,9 @@ void trainer_print_schedule(Trainer *t, Emit *out, int s)
     const StageProgram *stage = &t->program->stage[s];
     int steady = find_steady(stage);
     bool cooling = false, ended = false;
-    emit_comment(out, "One optimizer step of stage %d: schedule %s, %d micro-batches.", s,
-                 schedule_text[t->plan->schedule], t->plan->micro_batches);
+    emit_comment(out, "One optimizer step of stage %d: schedule %s, %s.", s,
+                 schedule_text[t->plan->schedule],
+                 trainer_count(t, t->plan->micro_batches, "micro-batch", "micro-batches"));
     emit_open_function(out, "static void stage%d_step(State *s, int64_t step)", s);
     for (int i = 0; i < stage->table.n;) {
         const Entry *entry = &stage->table.at[i];

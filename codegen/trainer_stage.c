@@ -77,28 +77,49 @@ void trainer_print_link_types(Trainer *t, Emit *out)
     }
 }
 
+/* Which part of the model a row is. */
+static void print_link_name(Trainer *t, Emit *out, int link)
+{
+    const Link *at = &t->net->chain.at[link];
+    int alike = 0;
+    for (int l = 0; l < t->net->chain.n; l++)
+        alike += t->net->chain.at[l].class == at->class;
+    const char *name = t->class_name[at->class];
+    if (alike > 1)
+        emit_comment(out, "%s %d, link %d of the chain", name, at->index, link);
+    else
+        emit_comment(out, "%s, link %d of the chain", name, link);
+}
+
 static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int i)
 {
+    static const char *const field[] = {"in", "out", "grad_in", "grad_out"};
+    static const char *const data_index[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT"};
     const StageLink *link = &stage->link[i];
     const Body *body = link->body;
+    const int copy[] = {body->in, body->out, body->grad_in, body->grad_out};
     Str row = str_new(t->arena);
-    str_putf(&row, "{%s, %s, %s, %s, ", where_text(t, stage, i, body->in),
-             where_text(t, stage, i, body->out), where_text(t, stage, i, body->grad_in),
-             where_text(t, stage, i, body->grad_out));
-    str_putf(&row, "{LP_AT_SAVED, %lld}", (long long)link->saved_offset);
-    if (reads_data(body)) {
-        for (int d = 0; d < DATA_COUNT; d++)
-            str_putf(&row, "%s%s", d ? ", " : ", {", where_text(t, stage, i, data_copy(body, d)));
-        str_put(&row, "}");
+    str_put(&row, "{");
+    for (int k = 0; k < 4; k++) {
+        if (copy[k] != NONE)
+            str_putf(&row, ".%s = %s, ", field[k], where_text(t, stage, i, copy[k]));
+    }
+    str_putf(&row, ".saved = {LP_AT_SAVED, %lld}", (long long)link->saved_offset);
+    for (int d = 0; d < DATA_COUNT; d++) {
+        int read = data_copy(body, d);
+        if (read != NONE)
+            str_putf(&row, ", .data[%s] = %s", data_index[d], where_text(t, stage, i, read));
     }
     for (int which = 0; which < 2 && body->graph->params.n; which++) {
+        str_put(&row, which ? ", .gradient = {" : ", .weight = {");
         for (int p = 0; p < body->graph->params.n; p++) {
             int64_t address = (which ? link->gradient : link->weight)[p];
-            str_putf(&row, "%s%lld", p ? ", " : ", {", address == NONE ? 0LL : (long long)address);
+            str_putf(&row, "%s%lld", p ? ", " : "", address == NONE ? 0LL : (long long)address);
         }
         str_put(&row, "}");
     }
     str_put(&row, "},");
+    print_link_name(t, out, link->link);
     emit_line(out, "%s", row.at);
 }
 
@@ -167,9 +188,7 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
         const Event *event = &events[i];
         switch (event->kind) {
         case EVENT_INST:
-            emit_line(out, "lp_wait(&s->%s);",
-                      trainer_event(t, event->class, event->backward, event->inst));
-            break;
+            BUG("a body finishes what it starts");
         case EVENT_MESSAGE:
             print_message_wait(t, out, place->stage, event, micro);
             break;
@@ -255,26 +274,31 @@ static void print_bucket_table(Trainer *t, Emit *out, int s, bool backward)
     for (int i = 0; i < stage->links; i++) {
         const Event *events;
         int n = link_waits(t, s, backward, i, &events), buckets = 0;
-        str_put(&rows, i ? ", {" : "{");
+        str_put(&rows, i ? ", " : "");
+        str_put(&rows, widest > 1 ? "{" : "");
         for (int e = 0; e < n; e++) {
             if (events[e].kind == EVENT_BUCKET)
                 str_putf(&rows, "%s%d", buckets++ ? ", " : "", events[e].bucket);
         }
         for (; buckets < widest; buckets++)
             str_putf(&rows, "%s-1", buckets ? ", " : "");
-        str_put(&rows, "}");
+        str_put(&rows, widest > 1 ? "}" : "");
     }
     const char *part = backward ? "backward" : "forward";
-    emit_comment(out, "Buckets whose gathers each link waits for.");
-    emit_line(out, "static const int stage%d_%s_buckets[%d][%d] = {%s};", s, part, stage->links,
-              widest, rows.at);
+    emit_comment(out, "Buckets whose gathers each link waits for; -1: none.");
+    const char *width = widest > 1 ? arena_printf(t->arena, "[%d]", widest) : "";
+    emit_line(out, "static const int stage%d_%s_buckets[%d]%s = {%s};", s, part, stage->links,
+              width, rows.at);
     emit_blank(out);
     emit_open_function(out, "static void stage%d_%s_wait(State *s, int link)", s, part);
-    emit_open(out, "for (int i = 0; i < %d; i++)", widest);
-    emit_line(out, "const int bucket = stage%d_%s_buckets[link][i];", s, part);
+    if (widest > 1)
+        emit_open(out, "for (int i = 0; i < %d; i++)", widest);
+    emit_line(out, "const int bucket = stage%d_%s_buckets[link]%s;", s, part,
+              widest > 1 ? "[i]" : "");
     emit_line(out, "if (bucket >= 0)");
     emit_line(out, "    lp_wait(&s->bucket[bucket]);");
-    emit_close(out, "");
+    if (widest > 1)
+        emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
 }
@@ -325,7 +349,8 @@ static void print_run(Trainer *t, Emit *out, int s, bool backward, int begin, in
     }
     if (buckets)
         emit_line(out, "stage%d_%s_wait(s, %s);", s, part, link);
-    emit_line(out, "%s_%s(s, &stage%d_%s[%s], &at, first);", name, part, s, name, at);
+    emit_line(out, "%s_%s(s, &stage%d_%s[%s], &at%s);", name, part, s, name, at,
+              t->takes_first[class][backward] ? ", first" : "");
     if (closes) {
         emit_line(out, "if (last)");
         emit_line(out, "    stage%d_close(s, %s);", s, link);
@@ -447,6 +472,16 @@ static int flagged_micro(const StageProgram *stage, PartKind part, bool last)
     return NONE;
 }
 
+static bool any_takes_first(const Trainer *t, int s, bool backward)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    for (int i = 0; i < stage->links; i++) {
+        if (t->takes_first[class_of(t, &stage->link[i])][backward])
+            return true;
+    }
+    return false;
+}
+
 static void print_parts(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
@@ -456,18 +491,19 @@ static void print_parts(Trainer *t, Emit *out, int s)
         print_bucket_table(t, out, s, false);
     if (backward_waits)
         print_bucket_table(t, out, s, true);
-    emit_open_function(out, "static void stage%d_forward(State *s, int64_t step, int micro)", s);
+    emit_open_function(out, "static void stage%d_forward(State *s, %sint micro)", s,
+                       stage->ring[RING_DATA].n ? "int64_t step, " : "");
     emit_line(out, "const LpSlots at = stage%d_slots(s, micro);", s);
-    emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_F, false));
-    if (!stage->ring[RING_DATA].n)
-        emit_line(out, "(void)step;");
+    if (any_takes_first(t, s, false))
+        emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_F, false));
     print_load(t, out, s);
     print_links(t, out, s, false, forward_waits);
     emit_close(out, "");
     emit_blank(out);
     emit_open_function(out, "static void stage%d_backward(State *s, int micro)", s);
     emit_line(out, "const LpSlots at = stage%d_slots(s, micro);", s);
-    emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_B, false));
+    if (any_takes_first(t, s, true))
+        emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_B, false));
     if (any_closes(stage, 0, stage->links))
         emit_line(
             out,

@@ -73,23 +73,26 @@ static void print_tables(Trainer *t, Emit *out, int s)
             rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
         AtomList share = group->share, owner = atoms_as_list(rest);
         bool home = group->tied_stage == NONE || s < group->tied_stage;
-        emit_line(out, "{%lldL, %lldL, %lldL, %lldL, %s, %s, %s, stage%d_runs%d, %d},",
+        emit_line(out,
+                  "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
+                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d},",
                   (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
                   (long long)group->moment2, trainer_list(t, &share, false),
                   trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g]);
     }
     out->depth--;
     emit_line(out, "};");
-    emit_comment(out, "Pieces of groups that move as one: group, lowest link, first element, "
-                      "elements, first element of the "
-                      "optimizer's state, elements of this rank's share.");
+    emit_comment(out, "Pieces of groups that move as one.");
     emit_line(out, "static const LpBucket stage%d_buckets[] = {", s);
     out->depth++;
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
-        emit_line(out, "{%d, %d, %lldL, %lldL, %lldL, %lldL},", bucket->group, bucket->close_link,
-                  (long long)bucket->begin, (long long)bucket->elements,
-                  (long long)bucket->share_begin, (long long)bucket->share_elements);
+        emit_line(out,
+                  "{.group = %d, .close_link = %d, .begin = %lldL, .elements = %lldL, .share_begin "
+                  "= %lldL, .share_elements = %lldL},",
+                  bucket->group, bucket->close_link, (long long)bucket->begin,
+                  (long long)bucket->elements, (long long)bucket->share_begin,
+                  (long long)bucket->share_elements);
     }
     out->depth--;
     emit_line(out, "};");
@@ -209,7 +212,7 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
             put_atoms(t, &why, list_set(&group->share));
         }
         out->depth--;
-        emit_line(out, "case %d: /* %s */", g, why.at);
+        emit_line_comment(out, arena_printf(t->arena, "case %d:", g), why.at);
         out->depth++;
         emit_text(out, without_dead_tail(t, moves.text.at));
         emit_line(out, "break;");
@@ -223,14 +226,12 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
     emit_blank(out);
 }
 
-static void print_close(Trainer *t, Emit *out, int s)
+static void print_close(Emit *out, int s)
 {
-    const StageProgram *stage = &t->program->stage[s];
-    (void)t;
     emit_comment(out, "Starts the reductions of the buckets that are complete once backward of "
                       "this link is done.");
     emit_open_function(out, "static void stage%d_close(State *s, int link)", s);
-    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "if (stage%d_buckets[b].close_link == link)", s);
     emit_line(out, "    stage%d_reduce(s, b);", s);
     emit_close(out, "");
@@ -271,7 +272,6 @@ static bool waits_for_world(const Trainer *t, const Place *place)
 
 static void print_norm(Trainer *t, Emit *out, int s)
 {
-    const StageProgram *stage = &t->program->stage[s];
     Place world = {.kind = PLACE_WORLD, .stage = s}, clip = {.kind = PLACE_CLIP, .stage = s};
     emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and "
                       "all parameters share one "
@@ -280,7 +280,7 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_line(out, "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
     emit_line(out, "double norm2 = 0.0;");
     bool own = trainer_bucket_waits(t, out, s, PLACE_NORM);
-    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (own)
@@ -342,7 +342,7 @@ static void print_tied(Trainer *t, Emit *out, int s)
                       "so both copies take the same "
                       "step.");
     emit_open_function(out, "static void stage%d_tied(State *s, int g)", s);
-    emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+    emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "if (bucket->group != g)");
     emit_line(out, "    continue;");
@@ -362,11 +362,10 @@ static void print_tied(Trainer *t, Emit *out, int s)
 static void print_dump(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    (void)t;
     emit_comment(out, "--dump-grads: the gradients of the first step, whole, before clipping.");
     emit_open_function(out, "static void stage%d_dump(State *s)", s);
     if (stage_communicates(stage, true)) {
-        emit_open(out, "for (int b = 0; b < %d; b++)", stage->buckets.n);
+        emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "lp_wait(&s->bucket[b]);");
         emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient);",
                   s, s, s);
@@ -386,7 +385,7 @@ void trainer_print_update(Trainer *t, Emit *out, int s)
     print_tables(t, out, s);
     if (stage_communicates(stage, false)) {
         print_paths(t, out, s, false);
-        print_close(t, out, s);
+        print_close(out, s);
     }
     if (stage_communicates(stage, true))
         print_paths(t, out, s, true);

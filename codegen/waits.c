@@ -232,11 +232,76 @@ static void walk_stage(Waits *waits, int stage)
     arena_free(scratch);
 }
 
+bool inst_communicates(const Inst *inst)
+{
+    return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
+}
+
+static bool waits_for(const Waits *waits, const Place *place, const Event *event)
+{
+    const Event *events;
+    int n = waits_at(waits, place, &events);
+    for (int i = 0; i < n; i++) {
+        if (events[i].kind == EVENT_INST && events[i].class == event->class &&
+            events[i].backward == event->backward && events[i].inst == event->inst)
+            return true;
+    }
+    return false;
+}
+
+static void drop_inst_events(Waits *waits)
+{
+    for (int p = 0; p < waits->places.n; p++) {
+        Entries *entries = &waits->places.at[p];
+        int kept = 0;
+        for (int i = 0; i < entries->events.n; i++) {
+            if (entries->events.at[i].kind != EVENT_INST)
+                entries->events.at[kept++] = entries->events.at[i];
+        }
+        entries->events.n = kept;
+    }
+}
+
+/* One wait for each collective of a body, behind which its event is idle wherever else the walk
+ * waits for it: a body runs all of its instructions, every time. */
+static void settle(Waits *waits)
+{
+    Arena *scratch = arena_new("waits");
+    Waits settled = {.arena = scratch, .program = waits->program};
+    for (int c = 0; c < waits->program->net->classes.n; c++) {
+        for (int backward = 0; backward < 2; backward++) {
+            const Body *body = waits->program->body[c];
+            const InstList *list = backward ? &body->backward : &body->forward;
+            for (int i = 0; i < list->n; i++) {
+                if (!inst_communicates(&list->at[i]))
+                    continue;
+                Event event = {.kind = EVENT_INST, .class = c, .backward = backward, .inst = i};
+                Place place = {.kind = PLACE_INST,
+                               .stage = NONE,
+                               .class = c,
+                               .backward = backward,
+                               .inst = i + 1};
+                while (place.inst < list->n && !waits_for(waits, &place, &event))
+                    place.inst++;
+                add_event(&settled, place, event);
+            }
+        }
+    }
+    drop_inst_events(waits);
+    for (int p = 0; p < settled.places.n; p++) {
+        const Entries *entries = &settled.places.at[p];
+        for (int i = 0; i < entries->events.n; i++)
+            add_event(waits, entries->place, entries->events.at[i]);
+    }
+    arena_free(scratch);
+}
+
 Waits *waits_collect(Arena *arena, const Program *program)
 {
     Waits *waits = ARENA_NEW(arena, Waits);
     *waits = (Waits){.arena = arena, .program = program};
     for (int s = 0; s < program->stages; s++)
         walk_stage(waits, s);
+    settle(waits);
     return waits;
 }

@@ -6,7 +6,10 @@
  * of the plan are taken together: the union of what a place ever waits for is waited for every
  * time, since waiting for an idle event costs nothing. A stream of the walk runs in order, MPI
  * operations do not: a wait for number k of a stream is one for every earlier number that is not
- * known to be finished. All waits happen on the one thread that issues everything. */
+ * known to be finished. All waits happen on the one thread that issues everything.
+ *
+ * A body finishes what it starts: each of its collectives is waited for once, at the first of its
+ * own instructions that needs it done, or at its end. There blocks are unpacked. */
 #ifndef LPLAN_CODEGEN_WAITS_H
 #define LPLAN_CODEGEN_WAITS_H
 
@@ -40,12 +43,14 @@ typedef enum {
 
 typedef struct Place {
     PlaceKind kind;
-    int stage;                 /* NONE for PLACE_INST */
-    int class, backward, inst; /* PLACE_INST: class and instruction; PLACE_LINK: the part */
-    int index;                 /* link, bucket, or message kind */
+    int stage;           /* NONE for PLACE_INST */
+    int class, backward; /* PLACE_INST: of the body; PLACE_LINK: the part */
+    int inst;            /* PLACE_INST: as many as the body has: its end */
+    int index;           /* link, bucket, or message kind */
 } Place;
 
 typedef struct Waits Waits;
+bool inst_communicates(const Inst *inst);
 Waits *waits_collect(Arena *arena, const Program *program);
 /* The events to wait for at a place, in the order of the walk. */
 int waits_at(const Waits *waits, const Place *place, const Event **ret_events);

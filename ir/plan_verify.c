@@ -312,7 +312,9 @@ static bool verify_seams(const Verify *v)
 bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
 {
     Verify v = {plan, net, arena_new("verify"), diag, file};
-    bool good = verify_counts(&v) & verify_mesh(&v) & verify_cuts(&v);
+    bool good = verify_counts(&v); /* each says all it finds */
+    good = verify_mesh(&v) && good;
+    good = verify_cuts(&v) && good;
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)
         for (int c = 0; c < net->classes.n; c++) {

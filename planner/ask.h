@@ -10,8 +10,7 @@
 #define ASK_FLAGS                                                                                  \
     {"gpus", "N", "how many devices of the cluster's kind (default: all it has)", false},          \
         {"global-batch", "B", "sequences per optimizer step (default: 8)", false},                 \
-        {"seq", "S",                                                                               \
-         "tokens per sequence (default: the model's own, at most 4096; 2048 when it says none)",   \
+        {"seq", "S", "tokens per sequence (default: the model's, at most 4096; else 2048)",        \
          false},                                                                                   \
         {"recipe", "NAME", "fp32, bf16 or fp64 (default: bf16 on a GPU cluster, else fp32)",       \
          false},                                                                                   \

@@ -53,7 +53,8 @@ static void put_bound_by(Str *str, Arena *arena, const Assessment *it)
                                                   "the norm",
                                                   "waiting for other stages (bubble)"};
     bool said[SPENT_COUNT] = {false};
-    str_put(str, "bound by ");
+    Str line = str_new(arena);
+    str_put(&line, "bound by ");
     for (int n = 0; n < 3; n++) {
         int most = NONE;
         for (int k = 0; k < SPENT_COUNT; k++)
@@ -64,10 +65,10 @@ static void put_bound_by(Str *str, Arena *arena, const Assessment *it)
         if (n > 0 && ns * 200 < it->step_ns)
             break;
         said[most] = true;
-        str_putf(str, "%s%s %s", n ? ", then " : "", what[most],
+        str_putf(&line, "%s%s %s", n ? ", then " : "", what[most],
                  text_percent(arena, ns, it->step_ns));
     }
-    str_put(str, "\n");
+    text_wrap(str, line.at, 0, 98);
 }
 
 typedef struct Help {

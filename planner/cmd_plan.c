@@ -66,7 +66,10 @@ static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pi
     } else {
         diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
                    problem->ranks, batch);
-        if (pins->tp > 0 && pins->pp > 0 && batch % dp)
+        if (pins->micro_batch > 0 && batch % pins->micro_batch)
+            diag_help(cli->diag, "mbs is %lld, which does not divide the batch",
+                      (long long)pins->micro_batch);
+        else if (pins->tp > 0 && pins->pp > 0 && batch % dp)
             diag_help(cli->diag, "dp is %d, which does not divide the batch: use a multiple of it",
                       dp);
         else

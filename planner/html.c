@@ -114,7 +114,7 @@ static void put_spent(Str *str, const Report *report)
         for (int k = 0; k < SPENT_COUNT; k++) {
             int64_t ns = it->times->stage[s].spent_ns[k];
             put_piece(str, s, x, along(ns, it->step_ns), colour[k],
-                      arena_printf(arena, "%s %s", names[k], str_ns(arena, ns)));
+                      arena_printf(arena, "%s %s", names[k], text_time(arena, ns)));
             x += along(ns, it->step_ns);
         }
     }
@@ -149,7 +149,7 @@ static void put_timeline(Str *str, const Report *report)
         int64_t ns = row->backward ? length.backward[row->stage] : length.forward[row->stage];
         put_piece(str, row->stage, along(end[i] - ns, last), along(ns, last) - 0.4, row->backward,
                   arena_printf(arena, "%s of micro-batch %d, %s", names[row->backward], row->micro,
-                               str_ns(arena, ns)));
+                               text_time(arena, ns)));
     }
     str_put(str, "</svg>\n");
 }
@@ -172,9 +172,10 @@ char *html_text(const Report *report)
     str_putf(&text, " on %s x %s</h1>\n<p>%s</p>\n<div class=figures>\n",
              str_commas(arena, it->plan->ranks), it->plan->cluster->device.name,
              pins_words(arena, &it->pins));
-    put_figure(&text, str_ns(arena, it->step_ns),
-               arena_printf(arena, "a step, %s to %s", str_ns(arena, it->low_ns),
-                            str_ns(arena, it->high_ns)));
+    put_figure(&text, text_time(arena, it->step_ns),
+               arena_printf(arena, "a step, %s to %s",
+                            text_time_like(arena, it->low_ns, it->step_ns),
+                            text_time_like(arena, it->high_ns, it->step_ns)));
     put_figure(&text, str_commas(arena, it->tokens_per_s), "tokens a second");
     put_figure(&text, arena_printf(arena, "%.1f %%", 100 * it->mfu), "of the devices' peak (MFU)");
     put_figure(

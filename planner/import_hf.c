@@ -407,7 +407,8 @@ bool import_hf(Arena *arena, Json config, const char *name, Import *ret)
     read_rope_parameters(&reader);
     if (!reader.good)
         return false;
-    if (!config_want_sizes(&reader))
+    /* inside a wrapper the library itself writes only what differs from its defaults */
+    if (!features.wrapper && !config_want_sizes(&reader))
         return false;
     config_settle_defaults(&reader);
     settle(&reader, &features);

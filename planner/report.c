@@ -15,8 +15,10 @@ char *text_unit(Arena *arena, int64_t bytes, int64_t unit)
     double figure = (double)bytes / (double)unit;
     if (bytes == 0)
         return arena_strdup(arena, "-");
-    if (unit == 1 || figure < 0.0005)
-        return arena_printf(arena, unit == 1 ? "%.0f" : "<0.001", figure);
+    if (figure < 0.0005)
+        return arena_strdup(arena, "<0.001");
+    if (unit == 1)
+        return arena_printf(arena, "%.0f", figure);
     return arena_printf(arena, figure < 0.0995 ? "%.3f" : figure < 9.95 ? "%.2f" : "%.1f", figure);
 }
 

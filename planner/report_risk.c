@@ -24,7 +24,7 @@ static void put_bubble(Str *str, const Report *report)
     int64_t fill = micro_ns * (it->plan->stages - 1);
     fill = fill < bubble ? fill : bubble;
     const char *advice =
-        fill < bubble - fill ? "The stages are uneven: more micro-batches would not help much."
+        fill < bubble - fill ? "More micro-batches would not help much."
         : it->plan->micro_batch == 1
             ? "Twice the micro-batches, which needs twice the global batch, would about halve the "
               "filling."

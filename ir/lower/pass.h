@@ -28,8 +28,8 @@ typedef struct Passes {
 
 /* The flags of a verb that lowers, for its CliFlag table. */
 #define PASS_FLAGS                                                                                 \
-    {"dump-after", "PASS",                                                                         \
-     "print what stands after graph, place, fuse, temps, schedule, layout, sync or all", true},    \
+    {"dump-after", "PASS", "what graph, place, fuse, temps, schedule, layout, sync or all leave",  \
+     true},                                                                                        \
     {                                                                                              \
         "stop-after", "PASS", "end behind that pass", false                                        \
     }

@@ -9,8 +9,8 @@
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
-const char *const entry_text[ENTRY_COUNT] = {"compute", "send", "recv", "bucket",
-                                             "tied", "total", "update"};
+const char *const entry_text[ENTRY_COUNT] = {"compute", "send",  "recv",  "bucket",
+                                             "tied",    "total", "update"};
 const char *const ring_text[RING_COUNT] = {"data", "saved", "in", "out", "grad_in", "grad_out"};
 
 static const Graph *class_of(const Program *program, const StageLink *link)

@@ -40,11 +40,12 @@ void lp_log_open(LpSelf *self)
     self->log = log;
     const LpJob *job = self->rank.job;
     if (!self->rank.options->quiet)
-        printf("%s  plan %s  %.1f M parameters  %d rank%s (%d stage%s), %s  arena %.2f GiB  data %s\n",
-               job->name, job->plan_hash, (double)job->params_total / 1e6, job->ranks,
-               job->ranks == 1 ? "" : "s", job->stages, job->stages == 1 ? "" : "s",
-               job->ranks == 1 ? "one process" : self->transport->name,
-               (double)job->arena_bytes[0] / 1073741824.0, self->rank.options->data);
+        printf(
+            "%s  plan %s  %.1f M parameters  %d rank%s (%d stage%s), %s  arena %.2f GiB  data %s\n",
+            job->name, job->plan_hash, (double)job->params_total / 1e6, job->ranks,
+            job->ranks == 1 ? "" : "s", job->stages, job->stages == 1 ? "" : "s",
+            job->ranks == 1 ? "one process" : self->transport->name,
+            (double)job->arena_bytes[0] / 1073741824.0, self->rank.options->data);
     fflush(stdout);
 }
 

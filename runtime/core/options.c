@@ -181,6 +181,7 @@ int lp_options_parse(const LpJob *job, int argc, char **argv, FILE *out, LpOptio
         }
     }
     if (!ret_options->data)
-        return usage_error(out, argv[0], "nothing to train on: give", "--data PATH (or --data random)");
+        return usage_error(out, argv[0], "nothing to train on: give",
+                           "--data PATH (or --data random)");
     return -1;
 }

@@ -50,7 +50,8 @@ typedef struct LpDnnlKey {
 } LpDnnlKey;
 
 /* Making a primitive takes about a millisecond, a product may take less: one of each kind is kept.
- * The trainer's shapes are few and known; a trainer has one of these. */
+ * The trainer's shapes are few and known. Ranks may be threads of one process, and an execution
+ * sets the handles of its primitive's memory: each rank has its own. */
 typedef struct LpDnnl {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -62,7 +63,7 @@ typedef struct LpDnnl {
     } made[LP_DNNL_PRIMITIVES];
 } LpDnnl;
 
-static LpDnnl lp_dnnl;
+static _Thread_local LpDnnl lp_dnnl;
 
 static void lp_dnnl_check(dnnl_status_t status, const char *what)
 {

@@ -89,7 +89,8 @@ def plan_class(index, change):
 
 PLAN = [
     ("cut off", lambda text: text[:5000], "end of file"),
-    ("a model instead", lambda text: json.dumps(json.loads(text)["model"], indent=1), "that is a model"),
+    ("a model instead", lambda text: json.dumps(json.loads(text)["model"], indent=1),
+     "this is a model file, not a plan"),
     ("another format", ('"lplan-plan/1"', '"lplan-plan/9"'), "this lplan reads"),
     ("an unknown key", ('"bucket_bytes"', '"bucket_byte"'), "did you mean .bucket_bytes"),
     ("wrong ranks", ('"ranks": 2', '"ranks": 3'), "are not 3 ranks"),

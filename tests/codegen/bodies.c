@@ -89,8 +89,32 @@ const char every_op_model[] =
     " \"chain\":[{\"block\":\"embed\"},{\"block\":\"attend\"},{\"block\":\"mlp\"},{\"block\":"
     "\"head\"}]}\n";
 
-static Program *build(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad,
-                      int stages, int micro_batches)
+const char twin_gain_model[] =
+    "{\"format\":\"lplan-model/1\",\"name\":\"twin\",\"init_std\":0.3,\n"
+    " \"dims\":{\"h\":24,\"f\":20,\"v\":21},\n"
+    " \"blocks\":{\n"
+    "  \"embed\":{\"out\":\"x\",\"ops\":[\n"
+    "   {\"op\":\"embedding\",\"in\":\"ids\",\"out\":\"x\",\"rows\":\"v\",\"cols\":[\"h\"],"
+    "\"table\":\"wte.weight\"}]},\n"
+    "  \"mlp\":{\"in\":\"x\",\"out\":\"x1\",\"ops\":[\n"
+    "   {\"op\":\"norm\",\"kind\":\"rms\",\"eps\":1e-5,\"in\":\"x\",\"out\":\"n\","
+    "\"gain\":\"m.{i}.n.weight\"},\n"
+    "   {\"op\":\"linear\",\"in\":\"n\",\"out\":\"u\",\"to\":[\"f\"],"
+    "\"weight\":\"m.{i}.u.weight\"},\n"
+    "   {\"op\":\"act\",\"kind\":\"silu\",\"in\":\"u\",\"out\":\"a\"},\n"
+    "   {\"op\":\"linear\",\"in\":\"a\",\"out\":\"y\",\"to\":[\"h\"],"
+    "\"weight\":\"m.{i}.y.weight\"},\n"
+    "   {\"op\":\"norm\",\"kind\":\"rms\",\"eps\":1e-5,\"in\":\"y\",\"out\":\"z\","
+    "\"gain\":\"m.{i}.n.weight\"},\n"
+    "   {\"op\":\"add\",\"in\":[\"x\",\"z\"],\"out\":\"x1\"}]},\n"
+    "  \"head\":{\"in\":\"x\",\"ops\":[\n"
+    "   {\"op\":\"linear\",\"in\":\"x\",\"out\":\"logits\",\"to\":[\"v\"],"
+    "\"weight\":\"lm.weight\"},\n"
+    "   {\"op\":\"cross_entropy\",\"in\":\"logits\"}]}},\n"
+    " \"chain\":[{\"block\":\"embed\"},{\"block\":\"mlp\"},{\"block\":\"head\"}]}\n";
+
+static Program *build(Arena *arena, const char *text, const char *recipe, int64_t batch,
+                      int64_t sequence, int64_t pad, int stages, int micro_batches)
 {
     Diag *diag = diag_new(arena);
     JsonDoc *doc = json_parse(arena, diag, "test", text, strlen(text));
@@ -107,7 +131,7 @@ static Program *build(Arena *arena, const char *text, int64_t batch, int64_t seq
                    .schedule = SCHEDULE_1F1B,
                    .bucket_bytes = 1 << 20};
     plan->job = job_default();
-    plan->job.recipe = "fp32";
+    plan->job.recipe = recipe;
     plan->job.global_batch = micro_batches * batch;
     plan->job.sequence = sequence;
     plan->first_link = ARENA_ARRAY(arena, int, stages + 1);
@@ -116,18 +140,24 @@ static Program *build(Arena *arena, const char *text, int64_t batch, int64_t seq
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
         class_plan_alloc(arena, net->classes.at[c], &plan->class[c]);
-    MovePrice price = path_plain_price(4);
+    MovePrice price = path_plain_price(dtype_bytes(recipe_by_name(recipe)->activation));
     return program_build(arena, plan, net, &price, NULL);
 }
 
 Program *program_from(Arena *arena, const char *text, int64_t batch, int64_t sequence, int64_t pad)
 {
-    return build(arena, text, batch, sequence, pad, 1, 2);
+    return build(arena, text, "fp32", batch, sequence, pad, 1, 2);
+}
+
+Program *program_in(Arena *arena, const char *text, const char *recipe, int64_t batch,
+                    int64_t sequence, int64_t pad)
+{
+    return build(arena, text, recipe, batch, sequence, pad, 1, 2);
 }
 
 Program *pipeline_from(Arena *arena, const char *text, int stages, int micro_batches)
 {
-    return build(arena, text, 2, 8, 1, stages, micro_batches);
+    return build(arena, text, "fp32", 2, 8, 1, stages, micro_batches);
 }
 
 void *compiled(Arena *arena, const char *text, bool cplusplus)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LP_THREADS 8
 #define LP_DEVICE static inline
@@ -23,6 +24,26 @@ static ShimDim blockIdx, gridDim = {3}, blockDim = {LP_THREADS};
 static pthread_barrier_t shim_barrier;
 static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
 static float shim_part[LP_THREADS];
+
+/* Of the prelude, in C++: the upper half of a float, rounded to nearest, ties to even. */
+struct lp_bf16 {
+    uint16_t x;
+};
+
+static inline float lp_float(lp_bf16 x)
+{
+    uint32_t bits = (uint32_t)x.x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+static inline void lp_put(lp_bf16 *to, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    to->x = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 
 static inline float atomicAdd(float *to, float x)
 {

@@ -7,6 +7,7 @@ of one process and under mpirun). Speaks TAP.
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -29,6 +30,8 @@ MANY = [
     ("gpt2", 8, "tp=4,dp=2,pp=1,mbs=2,sp=1"),
     ("qwen2", 8, "tp=2,dp=2,pp=2,mbs=1,zero=1,sp=1"),
 ]
+# Products in bf16: how far the loss may be from the golden one, and the bound below which they were not in bf16 at all.
+BF16_LOSS, BF16_LEAST = 1e-3, 1e-7
 count = 0
 
 
@@ -106,6 +109,17 @@ def check_run(what, model, folder, built, ranks, mpi):
     return report(good, what, "loss %g norm %g grads %g (%s) weights %g (%s)" % (loss, norm, *grads, *weights))
 
 
+def check_waits(what, text):
+    """Every collective of a body is started once and waited for once, the wait after the start and in the same function."""
+    wrong = []
+    for name in re.findall(r"^    LpEvent (\w+);", text, re.M):
+        start, wait = text.find("(&s->%s," % name), text.find("lp_wait(&s->%s);" % name)
+        once = text.count("(&s->%s," % name) == 1 and text.count("lp_wait(&s->%s);" % name) == 1
+        if not once or wait < start or "\n}\n" in text[start:wait]:
+            wrong.append(name)
+    report(not wrong, what + ": one wait for each collective", wrong)
+
+
 def train(model, ranks, pins, mpi, check):
     what = "%s %s on %d" % (model, pins, ranks)
     with tempfile.TemporaryDirectory() as name:
@@ -116,9 +130,62 @@ def train(model, ranks, pins, mpi, check):
         code, out, err = run(LPLAN, "build", str(plan), "-o", str(folder / "built"), *([] if check else ["--no-check"]))
         if code != 0:
             return report(False, what + ": build", err)
+        check_waits(what, (folder / "built/trainer.c").read_text())
         check_run(what, model, folder, folder / "built", ranks, False)
         if mpi:
             check_run(what + " under mpirun", model, folder, folder / "built", ranks, True)
+
+
+def losses(folder, model, built, ranks):
+    golden = GOLDEN / model
+    words = ["--steps", "5", "--lr", "1e-3", "--init", str(golden / "model.safetensors"), "--data", str(golden / "tokens.bin"),
+             "--log", str(folder / "log"), "--quiet"]
+    code, out, err = launch(built, ranks, False, words)
+    rows = [json.loads(line) for line in (folder / "log/log.jsonl").read_text().splitlines()] if code == 0 else []
+    return [row["loss"] for row in rows if "loss" in row], out + err
+
+
+def train_bf16(model, ranks, pins):
+    """Built as found (oneDNN where it is installed), then in plain C: both are products of the same rounded operands."""
+    what = "%s %s on %d, products in bf16" % (model, pins, ranks)
+    want = json.loads((GOLDEN / model / "expected.json").read_text())["losses_fp64"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        built = folder / "built"
+        plan, code, err = make_plan(folder, model, ranks, pins)
+        if code == 0:
+            code, _, err = run(LPLAN, "build", str(plan), "-o", str(built), "--gemm", "bf16")
+        if code != 0:
+            return report(False, what, err)
+        title = " ".join((built / "trainer.c").read_text().split("*/")[0].replace("\n *", " ").split())
+        report("operands in bf16" in title, what + ": the title says so", title)
+        script = (built / "build.sh").read_text()
+        for flags in ("-DLP_ONEDNN -ldnnl", ""):
+            if flags not in script:
+                continue
+            if not flags:
+                (built / "build.sh").write_text(script.replace(" -DLP_ONEDNN -ldnnl", ""))
+                code, out, err = run("sh", str(built / "build.sh"))
+                if code != 0:
+                    return report(False, what + ": build.sh", out + err)
+            got, words = losses(folder, model, built, ranks)
+            far = max((abs(x / y - 1) for x, y in zip(got, want)), default=1e9)
+            report(len(got) == 5 and BF16_LEAST < far <= BF16_LOSS, what + (", oneDNN" if flags else ", plain C"),
+                   "loss %g %s" % (far, words))
+
+
+def kernels_only(folder, bf16):
+    """kernels.cu of a recipe that no trainer is printed for."""
+    code, out, err = run(LPLAN, "build", str(bf16), "-o", str(folder / "k"), "--kernels-only", "--json")
+    answer = json.loads(out or "{}")
+    names = {"kernels.cu", "templates/cuda/prelude.cuh"}
+    report(code == 0 and set(answer["files"]) == names and answer["kernels"] > 0, "--kernels-only", out + err)
+    text = (folder / "k/kernels.cu").read_text()
+    report("lp_bf16 *__restrict__" in text and "lp_float(" in text and "lp_put(" in text, "elements of kernels.cu are bf16", text)
+    code, _, err = run(LPLAN, "build", str(bf16), "-o", str(folder / "k"), "--kernels-only", "--gemm", "bf16")
+    report(code == 2 and "help" in err, "--gemm belongs to a trainer", err)
+    code, _, err = run(LPLAN, "build", str(bf16), "-o", str(folder / "k"), "--gemm", "fp8")
+    report(code == 2 and "fp8" in err, "a type of products that is not there", err)
 
 
 def quick():
@@ -142,7 +209,8 @@ def quick():
         report(code == 1 and "none.json" in err, "a plan that is not there", err)
         bf16, code, err = make_plan(folder, "gpt2", 1, "tp=1,dp=1,pp=1,mbs=4", "bf16")
         code, _, err = run(LPLAN, "build", str(bf16), "-o", str(folder / "d"), "--no-compile")
-        report(code == 1 and "fp32" in err and "help" in err, "a recipe that is not printed", err)
+        report(code == 1 and "--recipe fp32" in err and "--kernels-only" in err, "a recipe that is not printed", err)
+        kernels_only(folder, bf16)
 
 
 cases = sys.argv[2]
@@ -151,4 +219,5 @@ if cases == "quick":
 else:
     for index, case in enumerate(ONE if cases == "one" else MANY):
         train(*case, mpi=cases == "many" and index in (0, 3, 8), check=index in (0, 8))
+    train_bf16("llama", *((1, "tp=1,dp=1,pp=1,mbs=4") if cases == "one" else (2, "tp=2,dp=1,pp=1,mbs=2,sp=1")))
 print("1..%d" % count)

@@ -35,8 +35,8 @@ static void compare(Arena *arena, const char *name, const char *text)
 static TrainerText *text_of(Arena *arena, const char *model, int64_t pad)
 {
     Diag *diag = diag_new(arena);
-    TrainerText *text =
-        trainer_print(arena, diag, program_from(arena, model, 2, 8, pad), "0123456789abcdef");
+    TrainerText *text = trainer_print(arena, diag, program_from(arena, model, 2, 8, pad),
+                                      &(TrainerOptions){.plan_hash = "0123456789abcdef"});
     diag_print(diag, stderr, false);
     assert_non_null(text);
     return text;
@@ -71,7 +71,8 @@ static void test_pipeline(void **state)
     Arena *arena = arena_new("golden");
     Diag *diag = diag_new(arena);
     const Program *program = pipeline_from(arena, every_op_model, 4, 12);
-    const char *text = trainer_print(arena, diag, program, "0")->trainer;
+    const char *text =
+        trainer_print(arena, diag, program, &(TrainerOptions){.plan_hash = "0"})->trainer;
     Str steps = str_new(arena);
     for (const char *at = strstr(text, "/* One optimizer step"); at;
          at = strstr(at + 1, "/* One optimizer step")) {
@@ -132,11 +133,33 @@ static void test_checked(void **state)
     arena_free(arena);
 }
 
+/* Kernels of a recipe that no trainer is printed in. */
+static void test_bf16(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("golden");
+    Diag *diag = diag_new(arena);
+    const Program *program = program_in(arena, every_op_model, "bf16", 2, 8, 32);
+    assert_null(
+        trainer_print(arena, diag_new(arena), program, &(TrainerOptions){.plan_hash = "0"}));
+    TrainerText *text = kernels_print(arena, diag, program);
+    assert_non_null(text);
+    assert_null(text->trainer);
+    assert_non_null(strstr(text->cuda, "lp_bf16 *__restrict__"));
+    const char *by;
+    int problems = check_cuda_text(arena, diag, "kernels.cu", text->cuda, &by);
+    problems += check_cuda_nvrtc(arena, diag, "kernels.cu", text->cuda, &by);
+    diag_print(diag, stderr, false);
+    assert_int_equal(problems, 0);
+    arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels),  cmocka_unit_test(test_trainer),
         cmocka_unit_test(test_pipeline), cmocka_unit_test(test_same_twice),
-        cmocka_unit_test(test_width),    cmocka_unit_test(test_checked)};
+        cmocka_unit_test(test_width),    cmocka_unit_test(test_checked),
+        cmocka_unit_test(test_bf16)};
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "codegen/target.h"
 #include "ir/base/rng.h"
 #include "ir/eval.h"
+#include "templates/host/math.h"
 #include "tests/check.h"
 #include "tests/codegen/bodies.h"
 #include "tests/ir/tiny_models.h"
@@ -132,12 +133,17 @@ static double random_value(const Body *body, const Copy *copy, uint64_t seed, in
     return 0.1 + unit; /* positive: divisors, sums of exponentials */
 }
 
+static double rounded(DType dtype, double x)
+{
+    return dtype == DT_BF16 ? (double)lp_float_of_bf16(lp_bf16_of_float((float)x)) : x;
+}
+
 static double *fill(Arena *arena, const Body *body, int id, uint64_t seed)
 {
     const Copy *copy = &body->copies.at[id];
     double *x = ARENA_ARRAY(arena, double, copy->elements + 1);
     for (int64_t i = 0; i < copy->elements; i++)
-        x[i] = random_value(body, copy, seed, i);
+        x[i] = rounded(copy->dtype, random_value(body, copy, seed, i));
     return x;
 }
 
@@ -175,6 +181,23 @@ static long base_of(const Case *c, int base)
     return origin_of_dim(c->body, c->body->graph->values.at[copy->value].dim[b->axis]);
 }
 
+static void put(void *array, DType dtype, int64_t i, double x)
+{
+    if (dtype == DT_I32)
+        ((int32_t *)array)[i] = isnan(x) ? -1 : (int32_t)x;
+    else if (dtype == DT_BF16)
+        ((uint16_t *)array)[i] = lp_bf16_of_float((float)x);
+    else
+        ((float *)array)[i] = (float)x;
+}
+
+static double get(const void *array, DType dtype, int64_t i)
+{
+    return dtype == DT_I32    ? ((const int32_t *)array)[i]
+           : dtype == DT_BF16 ? (double)lp_float_of_bf16(((const uint16_t *)array)[i])
+                              : (double)((const float *)array)[i];
+}
+
 /* On CUDA an accumulator is clear before the first micro-batch; on the host nobody reads it. */
 static void run_case(Arena *arena, const Case *c, Kernel kernel, bool first, double tolerance,
                      bool cuda)
@@ -188,16 +211,10 @@ static void run_case(Arena *arena, const Case *c, Kernel kernel, bool first, dou
     for (int i = 0; i < c->program->args.n; i++) {
         const RowArg *arg = &c->program->args.at[i];
         const Copy *copy = &c->body->copies.at[arg->copy];
-        float *real = ARENA_ARRAY(arena, float, copy->elements + 1);
-        int32_t *whole = (int32_t *)(void *)real;
-        for (int64_t e = 0; e < copy->elements; e++) {
-            if (arg->dtype == DT_I32)
-                whole[e] = arg->out ? -1 : (int32_t)value[arg->copy][e];
-            else
-                real[e] = arg->out ? first ? cuda && arg->add ? 0 : NAN : (float)before
-                                   : (float)value[arg->copy][e];
-        }
-        args[i] = real;
+        args[i] = ARENA_ARRAY(arena, float, copy->elements + 1);
+        for (int64_t e = 0; e < copy->elements; e++)
+            put(args[i], arg->dtype, e,
+                arg->out ? first ? cuda && arg->add ? 0 : NAN : before : value[arg->copy][e]);
     }
     for (int i = 0; i < c->program->bases.n; i++)
         bases[i] = base_of(c, i);
@@ -207,7 +224,7 @@ static void run_case(Arena *arena, const Case *c, Kernel kernel, bool first, dou
         const Copy *copy = &c->body->copies.at[arg->copy];
         for (int64_t e = 0; arg->out && e < copy->elements; e++) {
             double want = value[arg->copy][e] + (arg->add && !first ? before : 0);
-            double got = arg->dtype == DT_I32 ? ((int32_t *)args[i])[e] : ((float *)args[i])[e];
+            double got = get(args[i], arg->dtype, e);
             double scale = fabs(want) > 1 ? fabs(want) : 1;
             bool near = got == want || fabs(got - want) <= tolerance * scale;
             if (!near)
@@ -218,11 +235,11 @@ static void run_case(Arena *arena, const Case *c, Kernel kernel, bool first, dou
     }
 }
 
-static int run_model(const Target *target, const char *text, int64_t batch, int64_t sequence,
-                     int64_t pad, double tolerance)
+static int run_recipe(const Target *target, const char *text, const char *recipe, int64_t batch,
+                      int64_t sequence, int64_t pad, double tolerance)
 {
     Arena *arena = arena_new("rows");
-    const Program *program = program_from(arena, text, batch, sequence, pad);
+    const Program *program = program_in(arena, text, recipe, batch, sequence, pad);
     CaseList cases = {0};
     collect(arena, program, &cases);
     void *library = compile_cases(arena, &cases, target);
@@ -238,6 +255,12 @@ static int run_model(const Target *target, const char *text, int64_t batch, int6
     int n = cases.n;
     arena_free(arena);
     return n;
+}
+
+static int run_model(const Target *target, const char *text, int64_t batch, int64_t sequence,
+                     int64_t pad, double tolerance)
+{
+    return run_recipe(target, text, "fp32", batch, sequence, pad, tolerance);
 }
 
 static void test_llama(void **state)
@@ -282,12 +305,24 @@ static void test_cuda(void **state)
     assert_true(run_model(&target_cuda, every_op_model, 1, 6, 32, 2e-5) > 20);
 }
 
+/* Elements in bf16, the arithmetic between in fp32: one rounding of each result. */
+static void test_bf16(void **state)
+{
+    (void)state;
+    const double half_bit = 1.0 / 256;
+    assert_true(run_recipe(&target_cuda, every_op_model, "bf16", 1, 6, 32, half_bit) > 20);
+    assert_true(run_recipe(&target_cuda, twin_gain_model, "bf16", 2, 8, 1, half_bit) > 6);
+    assert_true(run_recipe(&target_host, every_op_model, "bf16", 1, 6, 32, half_bit) > 20);
+    assert_true(run_recipe(&target_host, twin_gain_model, "bf16", 2, 8, 1, half_bit) > 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),     cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_every_op),  cmocka_unit_test(test_padded_vocabulary),
         cmocka_unit_test(test_many_rows), cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
 }

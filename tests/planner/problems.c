@@ -86,18 +86,16 @@ static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
                                .small_gemm_flops = dice(rng, 0, 1000000),
                                .memory_permille = 900,
                                .target = "host"};
-    cluster->level[0] = (LinkLevel){"inner",
-                                    inner,
-                                    dice(rng, 1, 20) * 1000000000,
-                                    dice(rng, 100, 5000),
-                                    dice(rng, 0, 20000),
-                                    TAG_ESTIMATED};
-    cluster->level[1] = (LinkLevel){"outer",
-                                    outer,
-                                    dice(rng, 1, 8) * 250000000,
-                                    dice(rng, 1000, 50000),
-                                    dice(rng, 0, 20000),
-                                    TAG_ESTIMATED};
+    cluster->level[0] = (LinkLevel){.name = "inner",
+                                    .width = inner,
+                                    .bytes_per_s = dice(rng, 1, 20) * 1000000000,
+                                    .latency_ns = dice(rng, 100, 5000),
+                                    .half_bytes = dice(rng, 0, 20000)};
+    cluster->level[1] = (LinkLevel){.name = "outer",
+                                    .width = outer,
+                                    .bytes_per_s = dice(rng, 1, 8) * 250000000,
+                                    .latency_ns = dice(rng, 1000, 50000),
+                                    .half_bytes = dice(rng, 0, 20000)};
     return cluster;
 }
 

@@ -138,7 +138,10 @@ def test_bad_input_and_usage():
             (["plan", "/no/such/model.json", "host"], 1, "cannot read"),
             (["plan", MODELS / "gpt2.json", "dgx-h1000"], 1, "did you mean 'dgx-h100'?"),
             (["plan", *SMALL, "--pin", "tq=2"], 2, "did you mean tp?"),
-            (["plan", *SMALL, "--pin", "tp=3"], 1, "no plan of 4 devices"),
+            (["plan", *SMALL, "--pin", "tp=3"], 1, "3 does not divide them"),
+            (["plan", *SMALL, "--pin", "mbs=5"], 1, "mbs is 5, which does not divide the batch"),
+            (["plan", MODELS / "llama-10m.json", "host", "--gpus", "13"], 1,
+             "13 devices cannot share this job"),
             (["plan", *SMALL, "--recipe", "fp7"], 1, "unknown recipe fp7"),
             (["plan", *SMALL, "--time-limit", "soon"], 2, "is not a time"),
             (["plan"], 2, "MODEL CLUSTER"),
@@ -152,6 +155,70 @@ def test_bad_input_and_usage():
 def test_time_limit():
     result = run("plan", *EIGHT_B, "--time-limit", "0.000001ms", "--json")
     assert result.returncode in (0, 3), result
+    search = json.loads(result.stdout)["search"]
+    assert search["open"] > 0 and search["considered"] == sum(
+        search[key] for key in ("cut_memory", "cut_bound", "simulated", "open"))
+
+
+def test_defaults_are_said():
+    """No length and no batch given: the model's own, at most 4096, and the report says so."""
+    def job(*arguments):
+        text = good("plan", *arguments)
+        report = json.loads(good("plan", *arguments, "--json"))
+        return text, report["sequence"], report["global_batch"], report.get("defaulted")
+    text, sequence, batch, defaulted = job(MODELS / "llama-10m.json", "host")
+    assert (sequence, batch, defaulted) == (512, 8, "--seq, --global-batch")
+    assert "(defaulted: --seq, --global-batch)" in text
+    assert job(MODELS / "llama-10m.json", "host", "--seq", "64")[3] == "--global-batch"
+    assert job(MODELS / "llama-10m.json", "host", "--seq", "64", "--global-batch", "4")[3] is None
+    assert job(MODELS / "llama-3-8b.json", "dgx-h100")[1] == 4096
+    with tempfile.TemporaryDirectory() as folder:
+        for name, sequence in [("gpt2", 1024), ("llama-10m", 2048)]:
+            path = os.path.join(folder, name + ".json")
+            good("import", MODELS / (name + ".json"), "-q", "-o", path)
+            assert job(path, "host")[1] == sequence, name
+    long = run("plan", *SMALL[:-1], "1024", "-q")
+    assert long.returncode == 0 and "longer than the 512 tokens" in long.stderr, long
+    eight = run("plan", MODELS / "llama-10m.json", "host", "--gpus", "8", "-q")
+    assert "host is one machine of 4 devices" in eight.stderr, eight
+    idle = run("plan", MODELS / "llama-10m.json", "host", "--gpus", "1", "--pin", "zero=1", "-q")
+    assert idle.returncode == 0 and "zero=1 has no effect" in idle.stderr, idle
+
+
+def test_pinned_reports_contradict_nothing():
+    text = good("plan", *SMALL, "--pin", "pp=2,tp=2,sp=1")
+    assert "nothing within these pins is faster" in text and "less time: tp 1 x dp 4" in text
+    text = good("plan", *SMALL)
+    assert "nothing in the declared space is faster" in text and "is this plan" in text
+    assert "less time" not in text and "0.0 % faster" not in text
+    with tempfile.TemporaryDirectory() as folder:
+        path = plan_file(folder, "a.json", *SMALL)
+        titles = [column["placement"] for column in json.loads(good("explain", path, "--json"))["columns"]]
+        assert len({json.dumps(title, sort_keys=True) for title in titles}) == len(titles)
+
+
+def test_other_files_are_one_error():
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model.json")
+        good("import", MODELS / "gpt2.json", "-q", "-o", model)
+        plan = plan_file(folder, "plan.json", *SMALL)
+        for arguments, words in [
+                (["explain", MODELS / "gpt2.json"], "this is a Hugging Face config, not a plan"),
+                (["prove", model], "this is a model file, not a plan"),
+                (["diff", plan, model], "this is a model file, not a plan"),
+                (["build", ROOT / "examples" / "clusters" / "host.json", "-o", folder],
+                 "this is a cluster file, not a plan"),
+                (["plan", plan, "host"], "this is a plan file, not a model")]:
+            result = run(*arguments)
+            assert result.returncode == 1 and words in result.stderr, (arguments, result)
+            assert result.stderr.count("error:") == 1 and "help:" in result.stderr, result.stderr
+
+
+def test_example_plans_are_proven():
+    plans = sorted((ROOT / "examples" / "plans").glob("*.json"))
+    assert plans
+    for plan in plans:
+        assert "proven" in good("prove", plan, "--no-mutations"), plan
 
 
 def test_diff():
