@@ -6,16 +6,26 @@ typedef struct Loop {
     int64_t extent, a, b, y;
 } Loop;
 
+/* Four sums at once, so that one addition need not wait for the one before. */
+static double dot(const double *restrict a, const double *restrict b, int64_t n)
+{
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 /* y must not overlap a or b; eval_node says so. */
 static void run_row(const Loop *l, const double *restrict a, const double *restrict b,
                     double *restrict y)
 {
     int64_t n = l->extent;
-    if (l->y == 0) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            sum += a[i * l->a] * b[i * l->b];
-        *y += sum;
+    if (l->y == 0 && l->a == 1 && l->b == 1) {
+        *y += dot(a, b, n);
     } else if (l->y == 1 && l->a == 0 && l->b == 1) {
         for (int64_t i = 0; i < n; i++)
             y[i] += *a * b[i];
@@ -28,7 +38,14 @@ static void run_row(const Loop *l, const double *restrict a, const double *restr
     }
 }
 
-/* Letters of more than one index, short ones outermost. */
+/* The forms of run_row that are fast; longer ones before shorter ones. */
+static int64_t fitness(const Loop *l)
+{
+    bool fast = (l->y == 1 && l->a + l->b == 1) || (l->y == 0 && l->a == 1 && l->b == 1);
+    return l->extent * (fast ? 4 : 1);
+}
+
+/* Letters of more than one index, the fittest innermost. */
 static int collect_loops(const Eval *e, bool product, Loop *loop)
 {
     int n = 0;
@@ -38,7 +55,7 @@ static int collect_loops(const Eval *e, bool product, Loop *loop)
         if (new.extent == 1)
             continue;
         int at = n++;
-        for (; at > 0 && loop[at - 1].extent > new.extent; at--)
+        for (; at > 0 && fitness(&loop[at - 1]) > fitness(&new); at--)
             loop[at] = loop[at - 1];
         loop[at] = new;
     }

@@ -190,14 +190,17 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
     machine->seed = seed;
     machine->draws = 0;
     machine->fault = NULL;
+    machine->differs = false;
+    for (int r = 0; r < rounds; r++)
+        machine->loss[r] = machine->norm2[r] = NAN;
     machine->site =
         mutation && mutation->kind != MUTATE_NONE ? &machine->sites.at[mutation->site] : NULL;
-    while (run_once(machine))
+    while (!machine->differs && run_once(machine))
         continue;
     for (int r = 0; r < machine->ranks; r++)
         for (int s = 0; s < STREAM_COUNT; s++) {
             Rank *rank = &machine->rank[r];
-            if (!machine->fault && rank->head[s] < rank->queue[s].n) {
+            if (!machine->fault && !machine->differs && rank->head[s] < rank->queue[s].n) {
                 Str text = str_new(machine->arena);
                 str_putf(&text, "deadlock: stage %d rank %d never runs ", rank->stage,
                          rank->coordinate);

@@ -45,7 +45,15 @@ void machine_set_params(Machine *machine, const double *const *param);
  */
 bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr, uint64_t seed,
                  const Mutation *mutation, const char **ret_fault);
-/* After a run: the loss and squared gradient norm that every rank agreed on, per round. */
+/* Lets later runs end as soon as a round's gradient norm is not the expected one (NULL: they go
+ * on).
+ */
+void machine_expect(Machine *machine, const double *norm, double tolerance);
+/* |got - want| / |want|; of what is all but zero (a model may have no gradient at all) the
+ * difference itself counts. */
+double machine_relative(double got, double want);
+/* After a run: the loss and squared gradient norm that every rank agreed on, per round; NaN for a
+ * round that was not reached. */
 double machine_loss(const Machine *machine, int round);
 double machine_norm2(const Machine *machine, int round);
 /* Gathers one parameter: the largest deviation of any rank's weight from `want`, relative to its

@@ -15,6 +15,36 @@ Rank *machine_rank(const Machine *machine, int stage, int coordinate)
     return &machine->rank[stage * machine->per_stage + coordinate];
 }
 
+static void free_scratch(void *scratch)
+{
+    arena_free(scratch);
+}
+
+Arena *machine_scratch(Machine *machine)
+{
+    arena_reset(machine->scratch);
+    return machine->scratch;
+}
+
+double machine_relative(double got, double want)
+{
+    return fabs(got - want) / (fabs(want) > 1e-6 ? fabs(want) : 1e-6);
+}
+
+void machine_expect(Machine *machine, const double *norm, double tolerance)
+{
+    machine->expected_norm = norm;
+    machine->tolerance = tolerance;
+}
+
+void machine_compare_norm(Machine *machine, int round)
+{
+    if (!machine->expected_norm)
+        return;
+    double got = sqrt(machine->norm2[round]), want = machine->expected_norm[round];
+    machine->differs |= !(machine_relative(got, want) <= machine->tolerance);
+}
+
 Machine *machine_new(Arena *arena, const Program *program)
 {
     CHECK(program->recipe->activation == DT_F64 && program->recipe->gradient == DT_F64);
@@ -33,6 +63,8 @@ Machine *machine_new(Arena *arena, const Program *program)
         rank->arena = ARENA_ARRAY(arena, double, elements);
         rank->touched = ARENA_ARRAY(arena, unsigned char, elements);
     }
+    machine->scratch = arena_new("step");
+    arena_defer(arena, free_scratch, machine->scratch);
     machine_find_sites(machine);
     return machine;
 }

@@ -52,8 +52,15 @@ struct Machine {
     const Site *site; /* of the running mutation, or NULL */
     uint64_t seed, draws;
     const char *fault;
+    Arena *scratch;              /* of one Step */
+    const double *expected_norm; /* per round, or NULL */
+    double tolerance;
+    bool differs; /* from the expected norm: the run may end */
 };
 
+/* The scratch arena, empty. */
+Arena *machine_scratch(Machine *machine);
+void machine_compare_norm(Machine *machine, int round);
 const Mesh *machine_mesh(const Machine *machine);
 Rank *machine_rank(const Machine *machine, int stage, int coordinate);
 BlockMap machine_block(const Machine *machine, const Body *body, const Copy *copy, int coordinate);

@@ -74,7 +74,7 @@ static bool accumulates(const Step *step, const Copy *copy)
 static void run_kernel(Machine *machine, Rank *rank, const Step *step)
 {
     const Body *body = step->body;
-    Arena *scratch = arena_new("kernel");
+    Arena *scratch = machine_scratch(machine);
     double **fused = ARENA_ARRAY(scratch, double *, body->copies.n);
     for (int i = 0; i < step->inst->nodes; i++) {
         const Node *node = &body->graph->nodes.at[step->inst->node[i]];
@@ -96,7 +96,6 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
                 target[k][e] = accumulates(step, copy) ? target[k][e] + out[k][e] : out[k][e];
         }
     }
-    arena_free(scratch);
 }
 
 static void run_accumulate(Rank *rank, const Step *step)
@@ -140,7 +139,7 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     Node node = *step->node;
     if (!step->decay)
         node.attrs.adamw.decay = 0;
-    Arena *scratch = arena_new("update");
+    Arena *scratch = machine_scratch(machine);
     for (int k = 0; k < node.ins; k++)
         in[k] = at_operand(rank, &step->operand[k]);
     for (int k = 0; k < 3; k++)
@@ -148,7 +147,6 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     eval_node(net, program->optimizer, &node, in, out, extent, origin);
     for (int k = 0; k < 3; k++)
         memcpy(at_operand(rank, &step->operand[k]), out[k], (size_t)step->count * WIDTH);
-    arena_free(scratch);
 }
 
 static void run_load(Machine *machine, Rank *rank, const Step *step)
@@ -198,7 +196,7 @@ static Move flat_move(const Move *move)
  * place. */
 static void run_group(Machine *machine, const Move *move, int n, Rank **member, Step **step)
 {
-    Arena *scratch = arena_new("move");
+    Arena *scratch = machine_scratch(machine);
     BlockShape shape = shape_of(step[0], &step[0]->operand[0]);
     int64_t elements = block_elements(&shape);
     BlockShape after = block_after(&shape, move, n);
@@ -246,7 +244,6 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
     for (int k = 0; k < n; k++)
         memcpy(at_operand(member[k], &step[k]->operand[1]), result[k],
                (size_t)block_elements(&after) * WIDTH);
-    arena_free(scratch);
 }
 
 static void run_message(Machine *machine, Rank *from, Step *send, Rank *to, Step *recv)
@@ -331,6 +328,7 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
             const double *pair = at_operand(member[0], &step[0]->operand[1]);
             machine->loss[step[0]->round] = pair[0];
             machine->norm2[step[0]->round] = pair[1];
+            machine_compare_norm(machine, step[0]->round);
         }
         break;
     case STEP_COUNT:

@@ -120,12 +120,6 @@ static void run_oracle(Trial *trial)
     }
 }
 
-/* Of what is all but zero (a model may have no gradient at all) the difference itself counts. */
-static double relative(double got, double want)
-{
-    return fabs(got - want) / (fabs(want) > 1e-6 ? fabs(want) : 1e-6);
-}
-
 static void note(ProveReport *report, double error, const char *what)
 {
     if (isnan(error))
@@ -139,7 +133,7 @@ static void note(ProveReport *report, double error, const char *what)
 /* One run of the machine, compared with the oracle: the largest relative error; infinite on a
  * fault. */
 static double compare(Machine *machine, const Trial *trial, uint64_t order,
-                      const Mutation *mutation, ProveReport *report)
+                      const Mutation *mutation, double tolerance, ProveReport *report)
 {
     const char *fault;
     machine_set_params(machine, (const double *const *)trial->param);
@@ -150,8 +144,11 @@ static double compare(Machine *machine, const Trial *trial, uint64_t order,
         return report->max_error;
     }
     for (int r = 0; r < trial->rounds; r++) {
-        note(report, relative(machine_loss(machine, r), trial->loss[r]), "loss");
-        note(report, relative(sqrt(machine_norm2(machine, r)), trial->norm[r]), "gradient norm");
+        double norm = sqrt(machine_norm2(machine, r));
+        note(report, machine_relative(machine_loss(machine, r), trial->loss[r]), "loss");
+        note(report, machine_relative(norm, trial->norm[r]), "gradient norm");
+        if (mutation && report->max_error > tolerance)
+            return report->max_error; /* the run may have ended here */
     }
     for (int p = 0; p < trial->net->params.n; p++)
         note(report, machine_param_error(machine, p, trial->want[trial->rounds - 1][p]),
@@ -187,10 +184,11 @@ static bool run_mutations(Arena *arena, Machine *machine, const Trial *trial, do
 {
     bool good = true;
     int sites = machine_sites(machine, MUTATE_NONE);
+    machine_expect(machine, trial->norm, tolerance);
     for (int i = 0; i < sites; i++) {
         Mutation mutation = machine_site(machine, i);
         ProveReport own = {0};
-        double error = compare(machine, trial, 0, &mutation, &own);
+        double error = compare(machine, trial, 0, &mutation, tolerance, &own);
         MutationReport row = {machine_site_name(arena, machine, &mutation),
                               machine_equivalent(machine, &mutation), error, false};
         row.good = row.equivalent ? error <= tolerance : error > tolerance;
@@ -225,7 +223,7 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     ret->micros = image->micro_batches;
     ret->params = small->params.n;
     for (int order = 0; order <= options->orders; order++)
-        compare(machine, &trial, (uint64_t)order, NULL, ret);
+        compare(machine, &trial, (uint64_t)order, NULL, options->tolerance, ret);
     for (int s = 0; s < image->stages; s++)
         if (machine_touched(machine, s) > ret->touched_bytes)
             ret->touched_bytes = machine_touched(machine, s);

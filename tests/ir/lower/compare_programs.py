@@ -88,7 +88,7 @@ def our_lines(lines, stage):
             yield ('C', x[2], int(x[3]), first, last)
         elif x[1] in 'SR':
             yield (x[1], x[2], int(x[3]), int(x[4]))
-        elif x[1] == 'norm':
+        elif x[1] == 'total':
             yield ('norm',)
 
 
