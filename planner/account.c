@@ -1,6 +1,8 @@
 /* account.c - cards and rows added up to the account of a step. */
 #include "planner/account.h"
 
+#include "ir/base/num.h"
+
 typedef struct Account {
     Arena *arena;
     Family *family;
@@ -55,7 +57,7 @@ static void add_segment(Account *account, int stage, const Card *card, bool back
                         .what = inst_traffic(body, inst),
                         .backward = backward};
         add(account, &want, stage, micros, inst_wire_bytes(body, inst), ns,
-            micros * (block ? exposed * ns / block : 0));
+            micros * (block ? num_scale_up(exposed, ns, block) : 0));
     }
 }
 

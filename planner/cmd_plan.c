@@ -49,9 +49,9 @@ static bool is_pinned(const Pins *pins)
 static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pins)
 {
     long long batch = (long long)problem->job.global_batch;
-    int known = (pins->tp > 0 ? pins->tp : 1) * (pins->pp > 0 ? pins->pp : 1) *
-                (pins->dp > 0 ? pins->dp : 1);
-    int dp = problem->ranks / (known > 0 ? known : 1) * (pins->dp > 0 ? pins->dp : 1);
+    int64_t known = (int64_t)(pins->tp > 0 ? pins->tp : 1) * (pins->pp > 0 ? pins->pp : 1) *
+                    (pins->dp > 0 ? pins->dp : 1);
+    int64_t dp = pins->dp > 0 ? pins->dp : problem->ranks / known;
     if (!is_pinned(pins)) {
         diag_error(cli->diag, NO_SPAN, "%d devices cannot share this job", problem->ranks);
         diag_help(cli->diag,
@@ -60,8 +60,8 @@ static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pi
                   batch, problem->ranks);
     } else if (problem->ranks % known) {
         diag_error(cli->diag, NO_SPAN,
-                   "no plan of %d devices has these pins: %d does not divide them", problem->ranks,
-                   known);
+                   "no plan of %d devices has these pins: %lld does not divide them",
+                   problem->ranks, (long long)known);
         diag_help(cli->diag, "tp x dp x pp must be the devices");
     } else {
         diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
@@ -69,9 +69,10 @@ static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pi
         if (pins->micro_batch > 0 && batch % pins->micro_batch)
             diag_help(cli->diag, "mbs is %lld, which does not divide the batch",
                       (long long)pins->micro_batch);
-        else if (pins->tp > 0 && pins->pp > 0 && batch % dp)
-            diag_help(cli->diag, "dp is %d, which does not divide the batch: use a multiple of it",
-                      dp);
+        else if ((pins->dp > 0 || (pins->tp > 0 && pins->pp > 0)) && batch % dp)
+            diag_help(cli->diag,
+                      "dp is %lld, which does not divide the batch: use a multiple of it",
+                      (long long)dp);
         else
             diag_help(cli->diag,
                       "tp x dp x pp must be the devices, dp x mbs divide the batch, and tp "

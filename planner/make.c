@@ -70,15 +70,20 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
         given += own;
         plan->first_link[s + 1] = plan->first_link[s] + own + (s == 0) + (s == stages - 1);
     }
-    if (pins->cuts && (pins->cuts != stages || given != layers))
-        return diag_error(problem->diag, NO_SPAN,
-                          "the layers pinned to %d stages are %d in all; the model has %d for %d "
-                          "stages",
-                          pins->cuts, given, layers, stages);
-    if (layers < 0 || (stages > 1 && plan->first_link[stages] != net->chain.n))
-        return diag_error(problem->diag, NO_SPAN,
-                          "the chain of %d links does not split into %d stages", net->chain.n,
-                          stages);
+    if (pins->cuts && (pins->cuts != stages || given != layers)) {
+        diag_error(problem->diag, NO_SPAN,
+                   "the layers pinned to %d stages are %d in all; the model has %d for %d stages",
+                   pins->cuts, given, layers, stages);
+        diag_help(problem->diag, "give one number a stage, such as layers=%d+%d", (layers + 1) / 2,
+                  layers / 2);
+        return false;
+    }
+    if (layers < 0 || (stages > 1 && plan->first_link[stages] != net->chain.n)) {
+        diag_error(problem->diag, NO_SPAN, "the chain of %d links does not split into %d stages",
+                   net->chain.n, stages);
+        diag_help(problem->diag, "use fewer stages: --pin pp=1");
+        return false;
+    }
     for (int s = 0; s < stages; s++)
         if (plan->first_link[s] == plan->first_link[s + 1]) {
             diag_error(problem->diag, NO_SPAN, "stage %d of %d has no layer: the model has %d", s,

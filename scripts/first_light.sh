@@ -5,8 +5,9 @@
 #
 #   scripts/first_light.sh [FOLDER]      everything it makes goes there (default: first-light)
 set -eu
+out=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
-out=${1:-first-light}
+out=${out:-first-light}
 scripts/setup.sh
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
@@ -16,7 +17,7 @@ say "build lplan"
 if [ ! -f build/build.ninja ]; then
     meson setup build >/dev/null
 fi
-meson compile -C build >/dev/null
+meson compile -C build lplan >/dev/null
 lplan=build/lplan
 mkdir -p "$out"
 

@@ -126,7 +126,10 @@ static void put_slots(Machine *machine, const Step *step)
     const StageProgram *stage = &machine->program->stage[step->stage];
     for (int k = 0; k < step->inst->ins; k++) {
         const Copy *copy = &step->body->copies.at[step->inst->in[k]];
-        bool saved = copy->home == HOME_SAVED;
+        /* the input of a layer that backward reads lies in the saved ring too, but for the stage's
+         * first */
+        bool saved = copy->home == HOME_SAVED ||
+                     (copy->home == HOME_IN && stage->link[step->link].in_offset != NONE);
         if (!saved || stage->ring[RING_SAVED].n < 2)
             continue;
         Site site = site_of(machine, MUTATE_SLOT, step);

@@ -173,9 +173,11 @@ class Failures:
         job = Job(self.trainer["four"], self.log("frozen"), "--data", self.text, "--steps", LONG,
                   "--timeout", 3)
         job.wait_steps(3)
-        job.send(2, signal.SIGSTOP)
+        pid = job.send(2, signal.SIGSTOP)
         status, seconds, _, err = job.end(30)
-        line = one_line(err, r"waiting for rank 2")
+        # Who speaks may wait for a rank that itself waits for rank 2: the one at the chain's end is named.
+        line = one_line(err, rf"waiting for rank [0-3] .*; rank 2 \(pid {pid}\) is at step \d+, "
+                             r"`.+`, silent for")
         time.sleep(0.5)
         if status == 0 or job.left():
             raise Failed(f"status {status}, still there: {job.left()}\n{err}")

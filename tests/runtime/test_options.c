@@ -52,7 +52,7 @@ static void bad_options_are_refused(void **state)
         {"--data x 3", "unknown option `3`"},
         {"--data x --", "unknown option `--`"},
         {"--data x --lr", "no value for `--lr`"},
-        {"--data x --lr fast", "bad value in `fast`"},
+        {"--data x --lr fast", "bad value in `--lr fast`"},
         {"--data x --lr 1e999", "bad value in"},
         {"--data x --lr nan", "bad value in"},
         {"--data x --lr=-1", "bad value in"},
@@ -63,7 +63,7 @@ static void bad_options_are_refused(void **state)
         {"--data x --seed 18446744073709551616", "bad value in"},
         {"--data x --threads 0", "bad value in"},
         {"--data x --virtual=yes", "an option without value has one"},
-        {"--data x --schedule linear", "bad value in `linear`"},
+        {"--data x --schedule linear", "bad value in `--schedule linear`"},
         {"--data=", "bad value in"},
         {"--steps 3", "nothing to train on"},
     };

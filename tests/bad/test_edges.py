@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""test_edges.py - jobs at the edge of what makes sense: each is planned, proven with all mutations and
+printed, or refused in one clear line. Speaks TAP.
+
+    test_edges.py LPLAN"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import seeds
+from seeds import CONFIGS
+
+MQA = {"num_key_value_heads": 1}
+ONE_HEAD = {"num_attention_heads": 1, "num_key_value_heads": 1}
+ODD = {"hidden_size": 15, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 6,
+       "intermediate_size": 9, "vocab_size": 13}
+TIED = {"tie_word_embeddings": True}
+OK = None
+
+# (name, config or changes of the llama one, devices, batch, sequence, pins, OK or the words of the refusal)
+EDGES = [
+    ("one layer", {"num_hidden_layers": 1}, 1, 2, 8, "", OK),
+    ("one layer, cut by tp", {"num_hidden_layers": 1}, 2, 2, 8, "tp=2", OK),
+    ("one token", {}, 1, 1, 1, "", OK),
+    ("one token, cut by tp", {}, 2, 1, 1, "tp=2", OK),
+    ("one token cannot be cut by sp", {}, 2, 1, 1, "tp=2,sp=1", "sequence must divide by tp|has these pins"),
+    ("one head", ONE_HEAD, 1, 2, 8, "", OK),
+    ("one head on two ranks", ONE_HEAD, 2, 2, 8, "tp=2", OK),
+    ("twice as many ranks as heads", {}, 8, 2, 8, "tp=8", OK),
+    ("one KV head on four ranks", MQA, 4, 2, 8, "tp=4", OK),
+    ("one KV head, sequence parallel", MQA, 2, 2, 8, "tp=2,sp=1", OK),
+    ("two KV heads on four ranks", {}, 4, 2, 8, "tp=4", OK),
+    ("heads of two", {"head_dim": 2}, 2, 2, 8, "tp=2", OK),
+    ("a vocabulary of two", {"vocab_size": 2}, 1, 2, 8, "", OK),
+    ("a vocabulary of two on four ranks", {"vocab_size": 2}, 4, 2, 8, "tp=4", OK),
+    ("a vocabulary that needs padding", {"vocab_size": 51}, 2, 2, 8, "tp=2", OK),
+    ("odd sizes everywhere", ODD, 1, 3, 5, "", OK),
+    ("odd sizes on three ranks", ODD, 3, 3, 5, "tp=3", OK),
+    ("odd sizes, three batches", ODD, 3, 3, 5, "dp=3", OK),
+    ("odd sizes on two ranks", ODD, 2, 3, 5, "tp=2", "must divide by tp|has these pins"),
+    ("a hidden size of one", {**ONE_HEAD, "hidden_size": 1, "head_dim": 2}, 1, 2, 8, "", OK),
+    ("as many stages as layers", {"num_hidden_layers": 3}, 3, 3, 8, "pp=3", OK),
+    ("a first stage without layers", {}, 2, 4, 8, "pp=2,layers=0+2", OK),
+    ("a last stage without layers", {}, 2, 4, 8, "pp=2,layers=2+0", OK),
+    ("a middle stage without layers", {}, 3, 4, 8, "pp=3,layers=1+0+1", "stage 1 of 3 has no layer|layers"),
+    ("layers that do not add up", {}, 2, 4, 8, "pp=2,layers=1+2", "3 in all; the model has 2"),
+    ("one micro-batch in a pipeline", {}, 2, 1, 8, "pp=2,mbs=1", OK),
+    ("one micro-batch, GPipe", {}, 2, 1, 8, "pp=2,mbs=1,schedule=gpipe", OK),
+    ("fewer micro-batches than stages", {"num_hidden_layers": 4}, 4, 2, 8, "pp=4", OK),
+    ("dp does not divide the batch", {}, 2, 3, 8, "dp=2", "batch of 3|does not divide"),
+    ("mbs does not divide the batch", {}, 1, 4, 8, "mbs=3", "batch of 4|does not divide"),
+    ("one sequence for two ranks", {}, 2, 1, 8, "dp=2", "batch of 1|does not divide"),
+    ("pins that are too many devices", {}, 2, 4, 8, "tp=1048576,dp=1048576,pp=64", "devices"),
+    ("tied over two stages, cut twice", TIED, 4, 2, 8, "pp=2,tp=2,sp=1", OK),
+    ("tied over two stages, sharded state", TIED, 4, 4, 8, "pp=2,dp=2,zero=1", OK),
+    ("every position used", CONFIGS["gpt2"], 1, 1, 64, "", OK),
+    ("more tokens than positions", CONFIGS["gpt2"], 1, 1, 65, "", r"model.json:\d+:\d+: error: 65 positions"),
+    ("a tp of three by five batches", ODD, 15, 5, 5, "tp=3,dp=5", OK),
+]
+
+
+def run(lplan, *words):
+    done = subprocess.run([lplan, *words], capture_output=True, text=True, check=False,
+                          stdin=subprocess.DEVNULL, timeout=120)
+    assert done.returncode in (0, 1, 2, 3), (words, done.returncode, done.stderr[:2000])
+    return done
+
+
+def edge(lplan, folder, config, devices, batch, sequence, pins, wanted):
+    at = lambda name: os.path.join(folder, name)
+    if "model_type" not in config:
+        config = {**CONFIGS["llama"], **config}
+    seeds.save(at("config.json"), config)
+    seeds.run(lplan, "import", at("config.json"), "-q", "-o", at("model.json"))
+    planned = run(lplan, "plan", at("model.json"), "host", "--gpus", str(devices), "--global-batch", str(batch),
+                  "--seq", str(sequence), "--recipe", "fp32", "-q", "-o", at("plan.json"),
+                  *(["--pin", pins] if pins else []))
+    if wanted is not OK:
+        assert planned.returncode in (1, 3) and re.search(wanted, planned.stderr), planned
+        errors = [line for line in planned.stderr.splitlines() if "error: " in line]
+        assert len(errors) == 1 and "help: " in planned.stderr, planned.stderr
+        return
+    assert planned.returncode == 0, planned.stderr
+    proven = run(lplan, "prove", at("plan.json"))
+    assert proven.returncode == 0 and proven.stdout.endswith("proven\n"), proven.stdout[-1500:] + proven.stderr
+    built = run(lplan, "build", at("plan.json"), "-o", at("job"), "-q", "--no-compile")
+    assert built.returncode == 0, built.stderr
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(item) for key, item in reversed(list(value.items()))}
+    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def escaped(text):
+    """Every letter of every string as \\u: the same JSON to a reader."""
+    return re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: '"' + "".join(
+        f"\\u{ord(letter):04x}" for letter in json.loads(found.group(0))) + '"', text)
+
+
+def spellings(text):
+    """One model in several spellings. Dims are ordered by their first mention, so they stay in place."""
+    root = json.loads(text)
+    blocks = {"blocks": {name: {**reversed_keys(block), "ops": [reversed_keys(op) for op in block["ops"]]}
+                         for name, block in root["blocks"].items()}}
+    yield "on one line", json.dumps(root, separators=(",", ":"))
+    yield "with tabs and carriage returns", json.dumps(root, indent="\t").replace("\n", "\r\n")
+    yield "with escapes", escaped(text)
+    yield "in another order", json.dumps({**dict(reversed(list(root.items()))), **blocks})
+    yield "with reals for whole numbers", text.replace('"h": 16', '"h": 16.0').replace('"f": 24', '"f": 2.4e1')
+
+
+def spelling(lplan, folder, text, wanted):
+    path = os.path.join(folder, "spelled.json")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+    out = os.path.join(folder, "spelled-plan.json")
+    seeds.run(lplan, "plan", path, "host", "--gpus", "4", "--global-batch", "4", "--seq", "8", "--pin",
+              "tp=2,pp=2", "-q", "-o", out)
+    plan = json.loads(seeds.read(out))
+    if wanted:
+        for key in plan:
+            assert key == "model" or plan[key] == wanted[key], key
+        assert plan["model"] == wanted["model"]
+    return plan
+
+
+def main():
+    lplan, failed, number = os.path.abspath(sys.argv[1]), 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        text = seeds.make(lplan, folder)["model"]["llama"]
+        wanted = spelling(lplan, folder, text, None)
+        rows = [(name, edge, row) for name, *row in EDGES]
+        rows += [(f"a model {name}", spelling, (other, wanted)) for name, other in spellings(text)]
+        print(f"1..{len(rows)}")
+        for number, (name, body, arguments) in enumerate(rows, 1):
+            try:
+                body(lplan, folder, *arguments)
+                print(f"ok {number} - {name}")
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print("".join(f"# {row}\n" for row in str(error).splitlines()), end="")
+                print(f"not ok {number} - {name}")
+            sys.stdout.flush()
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
