@@ -57,7 +57,7 @@ static void bad_options_are_refused(void **state)
         {"--data x --lr nan", "bad value in"},
         {"--data x --lr=-1", "bad value in"},
         {"--data x --steps 3.5", "bad value in"},
-        {"--data x --steps=-1", "bad value in `--steps=-1`"},
+        {"--data x --steps=-1", "bad value in `--steps -1`"},
         {"--data x --steps 99999999999999999999", "bad value in"},
         {"--data x --seed -1", "bad value in"},
         {"--data x --seed 18446744073709551616", "bad value in"},
