@@ -19,6 +19,8 @@
 
 enum { DEVICES_MAX = 1 << 20, NAME_MAX_CHARS = 80 };
 static const int64_t bytes_max = INT64_C(1) << 50;
+/* A megabyte a second: below it a step would not end. */
+static const int64_t rate_min = 1000000;
 static const int64_t rate_max = INT64_C(1000000000000000000);
 static const int64_t ns_max = INT64_C(1000000000);
 
@@ -100,9 +102,9 @@ static bool read_device(Json at, Device *device)
     const IntKey ints[] = {
         {"memory_bytes", 1, bytes_max, &device->memory_bytes},
         {"margin_bytes", 0, bytes_max, &device->margin_bytes},
-        {"flops_f32", 1, rate_max, &device->flops_f32},
-        {"flops_bf16", 1, rate_max, &device->flops_bf16},
-        {"memory_bytes_per_s", 1, rate_max, &device->memory_bytes_per_s},
+        {"flops_f32", rate_min, rate_max, &device->flops_f32},
+        {"flops_bf16", rate_min, rate_max, &device->flops_bf16},
+        {"memory_bytes_per_s", rate_min, rate_max, &device->memory_bytes_per_s},
         {"launch_ns", 0, ns_max, &device->launch_ns},
         {"gemm_permille", 1, 1000, &device->gemm_permille},
         {"small_gemm_flops", 0, rate_max, &device->small_gemm_flops},
@@ -133,7 +135,7 @@ static bool read_level(Json at, LinkLevel *level)
     int64_t width = 0;
     const IntKey ints[] = {
         {"width", 1, DEVICES_MAX, &width},
-        {"bytes_per_s", 1, rate_max, &level->bytes_per_s},
+        {"bytes_per_s", rate_min, rate_max, &level->bytes_per_s},
         {"latency_ns", 0, ns_max, &level->latency_ns},
         {"half_bytes", 0, bytes_max, &level->half_bytes},
     };

@@ -127,7 +127,7 @@ static void add_path(Account *account, int stage, const Path *path, int64_t coun
                             .level = atoms_level(&family->mesh, &move->atoms),
                             .stream = STREAM_GRADIENT,
                             .what = what};
-            add(account, &want, stage, 1, bytes, ns, whole ? exposed * ns / whole : 0);
+            add(account, &want, stage, 1, bytes, ns, whole ? num_scale_up(exposed, ns, whole) : 0);
         }
         count = flat_count(&family->mesh, move, count);
     }

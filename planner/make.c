@@ -78,7 +78,13 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
                   layers / 2);
         return false;
     }
-    if (layers < 0 || (stages > 1 && plan->first_link[stages] != net->chain.n)) {
+    if (layers < 0) {
+        json_fail(json_get(json_root(problem->model), "chain"), "a chain of one link");
+        diag_help(problem->diag,
+                  "split the block: one looks the tokens up, the last makes the loss");
+        return false;
+    }
+    if (stages > 1 && plan->first_link[stages] != net->chain.n) {
         diag_error(problem->diag, NO_SPAN, "the chain of %d links does not split into %d stages",
                    net->chain.n, stages);
         diag_help(problem->diag, "use fewer stages: --pin pp=1");

@@ -14,5 +14,6 @@ int64_t num_align64(int64_t bytes)
 int64_t num_scale_up(int64_t a, int64_t b, int64_t c)
 {
     unsigned __int128 product = (unsigned __int128)a * (unsigned __int128)b;
-    return (int64_t)((product + (unsigned __int128)c - 1) / (unsigned __int128)c);
+    unsigned __int128 scaled = (product + (unsigned __int128)c - 1) / (unsigned __int128)c;
+    return scaled < NUM_MOST ? (int64_t)scaled : NUM_MOST;
 }

@@ -1,7 +1,7 @@
 /* image.c - shrinks a plan for the numeric proof. */
 #include "ir/lower/image.h"
 
-#include <string.h>
+#include "ir/lower/image_chain.h"
 
 static int64_t next_prime(int64_t *at)
 {
@@ -152,32 +152,52 @@ static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atom
     return dims;
 }
 
-static json_t *image_model(const Plan *plan, const Net *net, Plan *image, const AtomSet *atoms,
-                           int layers)
+/* A window that is shorter than the sequence stays so, a part of the head that turns stays a part.
+ */
+static void shrink_attributes(json_t *object, const Plan *plan)
 {
-    json_t *model = json_deep_copy(plan->model->root);
+    json_t *window = json_object_get(object, "window"), *rotary = json_object_get(object, "rotary");
+    if (json_is_number(window) && json_number_value(window) < (double)plan->job.sequence &&
+        json_number_value(window) > 3)
+        json_object_set_new(object, "window", json_integer(3));
+    if (json_is_number(rotary))
+        json_object_set_new(object, "rotary", json_integer(2));
+}
+
+static json_t *image_model(const Plan *plan, const Net *net, Plan *image, const AtomSet *atoms,
+                           const ImageChain *links)
+{
+    json_t *model = json_deep_copy(plan->model->root), *block, *entry, *op;
+    const char *name;
+    size_t i;
     json_object_set_new(model, "dims", image_dims(image, net, atoms));
     json_object_set_new(model, "init_std", json_real(0.3));
-    json_t *chain = json_object_get(model, "chain"), *entry;
-    size_t i;
-    bool first = true;
+    json_object_foreach(json_object_get(model, "blocks"), name, block)
+    {
+        json_array_foreach(json_object_get(block, "ops"), i, op) shrink_attributes(op, plan);
+    }
+    json_t *chain = image_chain_json(json_object_get(model, "chain"), links);
     json_array_foreach(chain, i, entry)
     {
-        if (!json_object_get(entry, "repeat"))
-            continue;
-        json_object_set_new(entry, "repeat", json_integer(first ? layers : 1));
-        first = false;
+        json_t *each = json_array_get(json_object_get(entry, "each"), 0);
+        json_object_foreach(each, name, op) shrink_attributes(op, plan);
     }
+    json_object_set_new(model, "chain", chain);
     return model;
 }
 
-static void copy_choices(const Plan *plan, const Net *net, Plan *image, const Net *small)
+/* The classes of the image come in the order in which its own chain meets them. */
+static bool copy_choices(const Plan *plan, const Net *net, Plan *image, const Net *small,
+                         const ImageChain *links)
 {
     image->class = ARENA_ARRAY(image->arena, ClassPlan, small->classes.n);
-    for (int c = 0; c < small->classes.n; c++) {
-        CHECK(c < net->classes.n && net->classes.at[c]->nodes.n == small->classes.at[c]->nodes.n);
-        image->class[c] = plan->class[c];
+    for (int i = 0; i < small->chain.n; i++) {
+        int mine = small->chain.at[i].class, of = net->chain.at[links->links.at[i].of].class;
+        if (net->classes.at[of]->nodes.n != small->classes.at[mine]->nodes.n)
+            return false;
+        image->class[mine] = plan->class[of];
     }
+    return true;
 }
 
 Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net **ret_net)
@@ -216,29 +236,20 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->job.sequence =
         5 * mesh_extent(&image->mesh,
                         (AtomSet)(atoms[net->sequence] | role_atoms(&image->mesh, ROLE_TP)));
-    bool uneven = false;
-    for (int s = 1; s + 1 < plan->stages; s++)
-        uneven |= plan->first_link[s + 1] - plan->first_link[s] !=
-                  plan->first_link[2] - plan->first_link[1];
-    int layers = 0;
-    image->first_link = ARENA_ARRAY(arena, int, image->stages + 1);
-    for (int s = 0; s < image->stages; s++) {
-        int own = 2 + (s == 0 && (uneven || plan->stages == 2));
-        layers += own;
-        image->first_link[s + 1] = image->first_link[s] + own + (s == 0) + (s == image->stages - 1);
-    }
+    ImageChain links = image_chain(arena, plan, net, image->stages);
+    image->first_link = links.first_link;
     image->model = ARENA_NEW(arena, JsonDoc);
     *image->model = *plan->model;
-    image->model->root = json_owned(arena, image_model(plan, net, image, atoms, layers));
+    image->model->root = json_owned(arena, image_model(plan, net, image, atoms, &links));
     image->model->diag = diag;
     Net *small = model_read(arena, diag, json_root(image->model), image->micro_batch * dp,
                             image->job.sequence, image->pad_vocabulary);
     if (!small)
         return NULL;
-    copy_choices(plan, net, image, small);
-    if (image->first_link[image->stages] != small->chain.n) {
-        diag_error(diag, NO_SPAN,
-                   "the image of a chain with several repeated blocks is not supported");
+    CHECK(links.links.n == small->chain.n);
+    if (!copy_choices(plan, net, image, small, &links)) {
+        diag_error(diag, NO_SPAN, "two kinds of layers become one when this model shrinks");
+        diag_help(diag, "make their attributes differ by more than a window's length");
         return NULL;
     }
     if (!plan_verify(image, small, diag))

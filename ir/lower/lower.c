@@ -240,6 +240,19 @@ static void accumulate_gradient(Lowering *lo, int param)
     inst->out[0] = acc;
 }
 
+/* The same values in memory of their own: a slice that cuts nothing. */
+static int own_copy(Lowering *lo, ValueId id, int copy, Home home)
+{
+    Placement place = lo->body->copies.at[copy].place;
+    int own = add_copy(lo, id, &place, home);
+    Inst *inst = add_inst(lo, INST_MOVE);
+    inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
+    inst->ins = inst->outs = 1;
+    inst->in[0] = copy;
+    inst->out[0] = own;
+    return own;
+}
+
 /* The copy of a forward value that survives until backward, chosen by the plan: one that forward
  * makes or a free view. */
 static void save_value(Lowering *lo, ValueId id)
@@ -251,14 +264,7 @@ static void save_value(Lowering *lo, ValueId id)
     if (saved->home == HOME_TEMP) {
         saved->home = HOME_SAVED;
     } else if (saved->home == HOME_OUT) {
-        /* the next link owns that buffer: keep a copy of one's own */
-        int own = add_copy(lo, id, want, HOME_SAVED);
-        Inst *inst = add_inst(lo, INST_MOVE);
-        inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
-        inst->ins = inst->outs = 1;
-        inst->in[0] = copy;
-        inst->out[0] = own;
-        copy = own;
+        copy = own_copy(lo, id, copy, HOME_SAVED); /* the next link owns that buffer */
     }
     vec_push(lo->arena, &lo->made[id]) = copy;
 }
@@ -359,10 +365,13 @@ static void lower_backward(Lowering *lo, const bool *needed)
         if (graph->params.at[p].grad != NONE && body->acc_copy[p] == NONE)
             accumulate_gradient(lo, p);
     if (graph->grad_out != NONE) {
-        body->grad_out = deliver(lo, graph->grad_out, &body->plan->boundary_in);
-        if (body->copies.at[body->grad_out].home != HOME_TEMP)
-            BUG("class %s hands its gradient on unchanged", graph->name);
-        body->copies.at[body->grad_out].home = HOME_GRAD_OUT;
+        int made = deliver(lo, graph->grad_out, &body->plan->boundary_in);
+        /* a link that only adds to its input hands its gradient on as it came */
+        if (body->copies.at[made].home == HOME_TEMP)
+            body->copies.at[made].home = HOME_GRAD_OUT;
+        else
+            made = own_copy(lo, graph->grad_out, made, HOME_GRAD_OUT);
+        body->grad_out = made;
     }
     take_insts(lo, &body->backward);
 }

@@ -2,6 +2,8 @@
  * nothing and why. */
 #include "ir/lower/execute.h"
 
+#include <string.h>
+
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
 
@@ -49,13 +51,59 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
     return site;
 }
 
+/* Every reader in the body cuts out of the copy what the gather brought together. */
+static bool only_cut(const Body *body, int copy, const Move *gather)
+{
+    const InstList *part[2] = {&body->forward, &body->backward};
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < part[p]->n; i++) {
+            const Inst *inst = &part[p]->at[i];
+            bool cuts = inst->kind == INST_MOVE && inst->move.kind == MOVE_SLICE &&
+                        inst->move.to == gather->from &&
+                        memcmp(&inst->move.atoms, &gather->atoms, sizeof gather->atoms) == 0;
+            for (int k = 0; k < inst->ins; k++)
+                if (inst->in[k] == copy && !cuts)
+                    return false;
+        }
+    return true;
+}
+
+static const Body *body_behind(const Program *program, int stage, int link)
+{
+    if (link + 1 < program->stage[stage].links)
+        return program->stage[stage].link[link + 1].body;
+    return stage + 1 < program->stages ? program->stage[stage + 1].link[0].body : NULL;
+}
+
+/* A gather whose readers, those in the next link included, need their own block alone. */
+static bool gathers_for_nobody(const Program *program, const Step *step)
+{
+    const Body *body = step->body;
+    int copy = body ? step->inst->out[0] : NONE;
+    if (!body || step->move->kind != MOVE_ALL_GATHER || !only_cut(body, copy, step->move))
+        return false;
+    if (body->copies.at[copy].home != HOME_OUT)
+        return body->copies.at[copy].home == HOME_TEMP;
+    for (int s = 0; s < program->stages; s++)
+        for (int i = 0; i < program->stage[s].links; i++) {
+            const Body *next = body_behind(program, s, i);
+            if (program->stage[s].link[i].body == body &&
+                (!next || next->saves_in || !only_cut(next, next->in, step->move)))
+                return false;
+        }
+    return true;
+}
+
 static void put_moves(Machine *machine, const Step *step)
 {
     bool gathers =
         step->move && (step->move->kind == MOVE_ALL_GATHER || step->move->kind == MOVE_ALL_TO_ALL ||
                        step->move->kind == MOVE_PERMUTE);
     bool maximum = step->move && step->move->monoid == MONOID_MAX;
-    put_site(machine, site_of(machine, MUTATE_SKIP, step));
+    Site skip = site_of(machine, MUTATE_SKIP, step);
+    if (step->kind == STEP_MOVE && gathers_for_nobody(machine->program, step))
+        skip.equivalent = "all that read it take their own block";
+    put_site(machine, skip);
     if (!gathers) {
         Site site = site_of(machine, MUTATE_AVERAGE, step);
         if (maximum)

@@ -1,0 +1,134 @@
+/* image_chain.c - which links of a plan's chain its image keeps. */
+#include "ir/lower/image_chain.h"
+
+#include <string.h>
+
+typedef struct Choosing {
+    const Plan *plan;
+    const Net *net;
+    bool *taken; /* per link of the whole chain */
+} Choosing;
+
+/* Of the image's stage: links [begin, end) of the whole chain. */
+static void stage_range(const Plan *plan, int stages, int stage, int *ret_begin, int *ret_end)
+{
+    int last = plan->stages - 1;
+    int from = stage == 0 ? 0 : stage == stages - 1 ? last : 1;
+    int to = stage == 0 ? 0 : stage == stages - 1 ? last : last - 1;
+    *ret_begin = plan->first_link[from];
+    *ret_end = plan->first_link[to + 1];
+}
+
+/* Another instance needs names of its own, and must fit behind the one before. */
+static bool is_repeatable(const Graph *graph)
+{
+    if (graph->chain_in == NONE || graph->chain_out == NONE)
+        return false;
+    for (int p = 0; p < graph->params.n; p++)
+        if (!strstr(graph->params.at[p].name, "{i}"))
+            return false;
+    const Value *in = &graph->values.at[graph->chain_in],
+                *out = &graph->values.at[graph->chain_out];
+    return in->axes == out->axes && memcmp(in->dim, out->dim, sizeof in->dim) == 0;
+}
+
+static bool is_uneven(const Plan *plan)
+{
+    const int *first = plan->first_link;
+    for (int s = 1; s + 1 < plan->stages; s++)
+        if (first[s + 1] - first[s] != first[2] - first[1])
+            return true;
+    return plan->stages == 2;
+}
+
+static bool has_taken_twin(const Choosing *c, int link)
+{
+    const Link *mine = &c->net->chain.at[link];
+    for (int i = 0; i < c->net->chain.n; i++)
+        if (i != link && c->taken[i] && c->net->chain.at[i].class == mine->class &&
+            c->net->chain.at[i].index == mine->index)
+            return true;
+    return false;
+}
+
+/* Takes up to `most` links of the class in a range: the first, then twins of taken ones, then the
+ * next. Returns how many. */
+static int take_class(Choosing *c, int class, int begin, int end, int most)
+{
+    int n = 0;
+    for (int round = 0; round < 3; round++)
+        for (int i = begin; i < end && n < (round == 0 ? 1 : most); i++) {
+            if (c->net->chain.at[i].class != class || c->taken[i] ||
+                (round == 1 && !has_taken_twin(c, i)))
+                continue;
+            c->taken[i] = true;
+            n++;
+        }
+    return n;
+}
+
+ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int stages)
+{
+    Choosing c = {plan, net, ARENA_ARRAY(arena, bool, net->chain.n)};
+    ImageChain image = {.first_link = ARENA_ARRAY(arena, int, stages + 1)};
+    int *lacking = ARENA_ARRAY(arena, int, net->classes.n), fresh = 0;
+    for (int i = 0; i < net->chain.n; i++)
+        fresh = net->chain.at[i].index >= fresh ? net->chain.at[i].index + 1 : fresh;
+    for (int s = 0; s < stages; s++) {
+        int begin, end;
+        stage_range(plan, stages, s, &begin, &end);
+        for (int class = 0; class < net->classes.n; class ++) {
+            int most = is_repeatable(net->classes.at[class]) && s == 0 && is_uneven(plan) ? 3 : 2;
+            int n = take_class(&c, class, begin, end, most);
+            lacking[class] = n > 0 && is_repeatable(net->classes.at[class]) ? most - n : 0;
+        }
+        for (int i = begin; i < end; i++) {
+            if (!c.taken[i])
+                continue;
+            const Link *link = &net->chain.at[i];
+            vec_push(arena, &image.links) = (ImageLink){i, link->index};
+            for (; lacking[link->class] > 0; lacking[link->class]--)
+                vec_push(arena, &image.links) = (ImageLink){i, fresh++};
+        }
+        image.first_link[s + 1] = image.links.n;
+    }
+    return image;
+}
+
+static int64_t member(const json_t *object, const char *key, int64_t otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value) ? otherwise : (int64_t)json_number_value(value);
+}
+
+static json_t *link_json(const json_t *entry, int64_t instance, int index)
+{
+    json_t *link = json_object(), *each = json_object_get(entry, "each");
+    json_object_set(link, "block", json_object_get(entry, "block"));
+    json_object_set_new(link, "first", json_integer(index));
+    if (each && !json_is_null(each)) {
+        json_t *list = json_array();
+        json_array_append_new(list, json_deep_copy(json_array_get(each, (size_t)instance)));
+        json_object_set_new(link, "each", list);
+    }
+    return link;
+}
+
+json_t *image_chain_json(const json_t *chain, const ImageChain *image)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < image->links.n; i++) {
+        const ImageLink *link = &image->links.at[i];
+        int64_t before = 0;
+        for (size_t e = 0; e < json_array_size(chain); e++) {
+            const json_t *entry = json_array_get(chain, e);
+            int64_t repeat = member(entry, "repeat", 1);
+            if (link->of < before + repeat) {
+                json_array_append_new(list, link_json(entry, link->of - before, link->index));
+                break;
+            }
+            before += repeat;
+        }
+    }
+    return list;
+}
