@@ -221,8 +221,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                                              move->atoms.at[last]) ==
                              mesh_coordinate(machine_mesh(machine), member[me]->coordinate,
                                              move->atoms.at[last]);
-                /* the first rank has a share of every sum: `own` leaves zeros with the others */
-                if (move->atoms.n > 1 ? !alike : k == 0)
+                if (move->atoms.n > 1 ? !alike : k == (sums ? n - 1 : 0))
                     from[k] = zeros;
             }
         }
