@@ -53,8 +53,13 @@ static bool adds_always(const BodyPrinter *p, int param)
             no += !shared;
         }
     }
-    if (yes && no)
-        BUG("links of class %s differ in what writes their gradients first", p->body->graph->name);
+    if (yes && no && diag_errors(p->t->diag) == 0) {
+        diag_error(p->t->diag, NO_SPAN,
+                   "links of class %s that share a weight stand in one stage with others that do "
+                   "not: no trainer is printed of that",
+                   p->body->graph->name);
+        diag_help(p->t->diag, "give the shared layers a block of another name, or another stage");
+    }
     return yes > 0;
 }
 

@@ -15,7 +15,7 @@ typedef enum {
     MUTATE_NONE,
     MUTATE_SKIP,    /* a move keeps its own block only */
     MUTATE_AVERAGE, /* a sum is divided by its group */
-    MUTATE_SHORT,   /* the group lacks one atom (its last rank when it has one atom): the others'
+    MUTATE_SHORT,   /* the group lacks one atom (one rank when it has one atom): the others'
                        blocks count as zeros */
     MUTATE_STALE,   /* a message delivers what the previous one of its channel did */
     MUTATE_PEER,    /* a message comes from the next coordinate */

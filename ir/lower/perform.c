@@ -192,6 +192,24 @@ static Move flat_move(const Move *move)
     return flat;
 }
 
+/* The block that a sum can least be without: `own` and rows without tokens leave zeros in others.
+ */
+static int loudest(double *const *block, int n, int64_t elements)
+{
+    int loud = 0;
+    double most = 0;
+    for (int k = 0; k < n; k++) {
+        double size = 0;
+        for (int64_t e = 0; e < elements; e++)
+            size += fabs(block[k][e]);
+        if (size > most) {
+            most = size;
+            loud = k;
+        }
+    }
+    return loud;
+}
+
 /* One move of a whole group: all blocks are read before any result is written, so it may run in
  * place. */
 static void run_group(Machine *machine, const Move *move, int n, Rank **member, Step **step)
@@ -221,7 +239,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                                              move->atoms.at[last]) ==
                              mesh_coordinate(machine_mesh(machine), member[me]->coordinate,
                                              move->atoms.at[last]);
-                if (move->atoms.n > 1 ? !alike : k == (sums ? n - 1 : 0))
+                if (move->atoms.n > 1 ? !alike : k == (sums ? loudest(block, n, elements) : 0))
                     from[k] = zeros;
             }
         }
