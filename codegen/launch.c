@@ -98,13 +98,17 @@ static bool is_rule(const char *line)
 }
 
 /* mpirun about its own help messages and the signal that we send it; a rank about the memory of
- * one that is dead. */
+ * one that is dead; mpirun's event loop about the pipe of a rank that ended first. */
 static bool is_noise(const char *line)
 {
     static const char *const marks[] = {
-        "more process has sent help message", "more processes have sent help message",
-        "orte_base_help_aggregate",           "orte/util/show_help.c",
-        "mpirun: Forwarding signal",          "Read -1, expected ",
+        "more process has sent help message",
+        "more processes have sent help message",
+        "orte_base_help_aggregate",
+        "orte/util/show_help.c",
+        "mpirun: Forwarding signal",
+        "Read -1, expected ",
+        "[warn] Epoll ",
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (strstr(line, marks[i]))
