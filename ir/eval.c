@@ -102,6 +102,10 @@ static double act(ActKind kind, double x)
         return x <= 0 ? 0 : x;
     case ACT_RELU2:
         return x <= 0 ? 0 : x * x;
+    case ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case ACT_LOG:
+        return log(x);
     case ACT_KIND_COUNT:
         break;
     }
@@ -125,10 +129,62 @@ static double act_slope(ActKind kind, double x)
         return x <= 0 ? 0 : x > 0 ? 1 : x;
     case ACT_RELU2:
         return x <= 0 ? 0 : 2 * x;
+    case ACT_SIGMOID: {
+        double sigmoid = 1 / (1 + exp(-x));
+        return sigmoid * (1 - sigmoid);
+    }
+    case ACT_LOG:
+        return 1 / x;
     case ACT_KIND_COUNT:
         break;
     }
     BUG("no activation %d", (int)kind);
+}
+
+static double curve(const Attr_curve *c, double x)
+{
+    switch (c->kind) {
+    case CURVE_SWISH:
+        return x / (1 + exp(-c->a * x));
+    case CURVE_SOFTCAP:
+        return c->a * tanh(x / c->a);
+    case CURVE_CLAMP:
+        return x < c->a ? c->a : x > c->b ? c->b : x;
+    case CURVE_SHIFT:
+        return x + c->a;
+    case CURVE_RECIP:
+        return 1 / (x + c->a);
+    case CURVE_RSQRT:
+        return 1 / sqrt(c->a * x + c->b);
+    case CURVE_KIND_COUNT:
+        break;
+    }
+    BUG("no curve %d", (int)c->kind);
+}
+
+static double curve_slope(const Attr_curve *c, double x)
+{
+    switch (c->kind) {
+    case CURVE_SWISH: {
+        double sigmoid = 1 / (1 + exp(-c->a * x));
+        return sigmoid * (1 + c->a * x * (1 - sigmoid));
+    }
+    case CURVE_SOFTCAP: {
+        double t = tanh(x / c->a);
+        return 1 - t * t;
+    }
+    case CURVE_CLAMP: /* the ends count as inside */
+        return x < c->a || x > c->b ? 0 : isnan(x) ? x : 1;
+    case CURVE_SHIFT:
+        return 1;
+    case CURVE_RECIP:
+        return -1 / ((x + c->a) * (x + c->a));
+    case CURVE_RSQRT:
+        return -0.5 * c->a * pow(c->a * x + c->b, -1.5);
+    case CURVE_KIND_COUNT:
+        break;
+    }
+    BUG("no curve %d", (int)c->kind);
 }
 
 static double pointwise(const Eval *e, const EvalWalk *w)
@@ -146,10 +202,20 @@ static double pointwise(const Eval *e, const EvalWalk *w)
         return x / y;
     case OP_SCALE:
         return x * attrs->scale.factor;
+    case OP_SIGN: /* NaN stays NaN */
+        if (attrs->sign.linear)
+            return x - attrs->sign.rate * y;
+        return y > 0 ? x - attrs->sign.rate : y < 0 ? x + attrs->sign.rate : x + y;
     case OP_ACT:
         return act(attrs->act.kind, x);
     case OP_ACT_GRAD:
         return act_slope(attrs->act.kind, x) * y;
+    case OP_CURVE:
+        return curve(&attrs->curve, x);
+    case OP_CURVE_GRAD:
+        return curve_slope(&attrs->curve, x) * y;
+    case OP_BROADCAST:
+        return x;
     case OP_NLL:
         return log(x) + y - eval_in(e, w, 2);
     case OP_CLIP:
@@ -196,21 +262,43 @@ static void eval_adamw(const Eval *e)
 
 /* ---- ids and vocabularies ---- */
 
+/* Where each part begins along the letter that they share, and how an index of a part counts along
+ * it: its own letters, the last fastest. */
+static int64_t part_place(const Eval *e, const EvalWalk *w, int part, int operand, int whole)
+{
+    uint16_t own = (uint16_t)(e->set[operand] & ~e->set[whole]);
+    const Value *value =
+        &e->graph->values
+             .at[operand < MAX_IN ? e->node->in[operand] : e->node->out[operand - MAX_IN]];
+    const int8_t *letter =
+        operand < MAX_IN ? e->node->sig.in[operand] : e->node->sig.out[operand - MAX_IN];
+    int64_t place = 0;
+    for (int p = 0; p < part; p++)
+        place += part_extent(e->graph, e->node, p, e->extent);
+    int64_t at = 0;
+    for (int a = 0; a < value->axes; a++) {
+        if (own >> letter[a] & 1)
+            at = at * e->extent[letter[a]] + w->index[letter[a]];
+    }
+    return place + at;
+}
+
 static void eval_split(const Eval *e)
 {
-    int c = eval_only_letter(e->node->sig.nosplit);
+    int64_t stride = e->stride[0][split_letter(e->graph, e->node)];
     for (int part = 0; part < e->node->outs; part++) {
         WALK(w, e, e->set[MAX_IN + part])
-        *eval_out(e, &w, part) = e->in[0][w.offset[0] + part * e->stride[0][c]];
+        *eval_out(e, &w, part) =
+            e->in[0][w.offset[0] + stride * part_place(e, &w, part, MAX_IN + part, 0)];
     }
 }
 
 static void eval_stack(const Eval *e)
 {
-    int c = eval_only_letter(e->node->sig.nosplit);
+    int64_t stride = e->stride[MAX_IN][split_letter(e->graph, e->node)];
     for (int part = 0; part < e->node->ins; part++) {
         WALK(w, e, e->set[part])
-        eval_out(e, &w, 0)[part * e->stride[MAX_IN][c]] = eval_in(e, &w, part);
+        eval_out(e, &w, 0)[stride * part_place(e, &w, part, part, MAX_IN)] = eval_in(e, &w, part);
     }
 }
 
@@ -218,11 +306,45 @@ static void eval_iota(const Eval *e)
 {
     int s = eval_only_letter(e->node->sig.base);
     for (int64_t i = 0; i < e->extent[s]; i++)
-        e->out[0][i] = (double)(e->origin[s] + i);
+        e->out[0][i] = (double)(e->origin[s] + i + e->node->attrs.iota.offset);
 }
 
-/* Where the id of operand 0 falls in the local block of letter v, or NONE. */
-static int64_t local_row(const Eval *e, const EvalWalk *w, int v)
+/* Positions that begin anew in every document. */
+static void eval_places(const Eval *e)
+{
+    int s = eval_only_letter(e->node->sig.base);
+    WALK(w, e, e->set[MAX_IN])
+    *eval_out(e, &w, 0) = (double)(e->origin[s] + w.index[s]) - eval_in(e, &w, 0) +
+                          (double)e->node->attrs.iota.offset;
+}
+
+static void eval_ones(const Eval *e)
+{
+    WALK(w, e, e->set[MAX_IN])
+    *eval_out(e, &w, 0) = 1;
+}
+
+static void eval_zeros(const Eval *e)
+{
+    eval_clear_outputs(e);
+}
+
+static void eval_slopes(const Eval *e)
+{
+    WALK(w, e, e->set[MAX_IN])
+    {
+        int64_t head = 0, heads = 1;
+        for (int a = 0; a < e->graph->values.at[e->node->out[0]].axes; a++) {
+            int l = e->node->sig.out[0][a];
+            int64_t all = e->net->dims.at[e->node->sig.dim[l]].extent;
+            head = head * all + e->origin[l] + w.index[l];
+            heads *= all;
+        }
+        *eval_out(e, &w, 0) = alibi_slope(head, heads);
+    }
+}
+
+int64_t eval_local_row(const Eval *e, const EvalWalk *w, int v)
 {
     double id = eval_in(e, w, 0);
     if (isnan(id))
@@ -231,8 +353,7 @@ static int64_t local_row(const Eval *e, const EvalWalk *w, int v)
     return row >= 0 && row < e->extent[v] ? row : NONE;
 }
 
-/* What an id adds to whatever it addresses: nothing, or NaN when it was never written. */
-static double id_poison(const Eval *e, const EvalWalk *w)
+double eval_id_poison(const Eval *e, const EvalWalk *w)
 {
     return isnan(eval_in(e, w, 0)) ? NAN : 0;
 }
@@ -243,9 +364,9 @@ static void eval_take(const Eval *e)
     int v = eval_only_letter(e->node->sig.base);
     WALK(w, e, e->set[MAX_IN])
     {
-        int64_t row = local_row(e, &w, v);
+        int64_t row = eval_local_row(e, &w, v);
         *eval_out(e, &w, 0) =
-            row == NONE ? id_poison(e, &w) : e->in[1][w.offset[1] + row * e->stride[1][v]];
+            row == NONE ? eval_id_poison(e, &w) : e->in[1][w.offset[1] + row * e->stride[1][v]];
     }
 }
 
@@ -255,11 +376,11 @@ static void eval_scatter(const Eval *e)
     eval_clear_outputs(e);
     WALK(w, e, e->set[1])
     {
-        int64_t row = local_row(e, &w, v);
+        int64_t row = eval_local_row(e, &w, v);
         if (row != NONE)
             eval_out(e, &w, 0)[row * e->stride[MAX_IN][v]] += eval_in(e, &w, 1);
         else
-            *eval_out(e, &w, 0) += id_poison(e, &w);
+            *eval_out(e, &w, 0) += eval_id_poison(e, &w);
     }
 }
 
@@ -268,8 +389,8 @@ static void eval_onehot(const Eval *e)
     int v = eval_only_letter(e->node->sig.base);
     WALK(w, e, e->set[MAX_IN])
     {
-        bool here = local_row(e, &w, v) == w.index[v];
-        *eval_out(e, &w, 0) = here ? eval_in(e, &w, 1) : id_poison(e, &w);
+        bool here = eval_local_row(e, &w, v) == w.index[v];
+        *eval_out(e, &w, 0) = here ? eval_in(e, &w, 1) : eval_id_poison(e, &w);
     }
 }
 
@@ -304,6 +425,25 @@ static void eval_sumexp(const Eval *e)
     }
 }
 
+static void eval_vsum(const Eval *e)
+{
+    int v = eval_only_letter(e->node->sig.base);
+    WALK(w, e, e->set[MAX_IN])
+    {
+        double sum = 0;
+        for (int64_t i = 0; i < words(e, v); i++)
+            sum += e->in[0][w.offset[0] + i * e->stride[0][v]];
+        *eval_out(e, &w, 0) = sum;
+    }
+}
+
+static void eval_vfill(const Eval *e)
+{
+    int v = eval_only_letter(e->node->sig.base);
+    WALK(w, e, e->set[MAX_IN])
+    *eval_out(e, &w, 0) = w.index[v] < words(e, v) ? eval_in(e, &w, 0) : 0;
+}
+
 static void eval_expmul(const Eval *e)
 {
     int v = eval_only_letter(e->node->sig.base);
@@ -318,34 +458,30 @@ void eval_node(const Net *net, const Graph *graph, const Node *node, const doubl
                const int64_t origin[MAX_LETTERS])
 {
     static void (*const rule[OP_COUNT])(const Eval *) = {
-        [OP_EINSUM] = eval_einsum,
-        [OP_ADD] = eval_pointwise,
-        [OP_BIAS] = eval_pointwise,
-        [OP_MUL] = eval_pointwise,
-        [OP_SCALE] = eval_pointwise,
-        [OP_ACT] = eval_pointwise,
-        [OP_NORM] = eval_norm,
-        [OP_ROPE] = eval_rope,
-        [OP_ATTENTION] = eval_attention,
-        [OP_SPLIT] = eval_split,
-        [OP_LOOKUP] = eval_take,
-        [OP_IOTA] = eval_iota,
-        [OP_VMAX] = eval_vmax,
-        [OP_SUMEXP] = eval_sumexp,
-        [OP_PICK] = eval_take,
-        [OP_NLL] = eval_pointwise,
-        [OP_REDUCE] = eval_einsum,
-        [OP_ACT_GRAD] = eval_pointwise,
-        [OP_NORM_DX] = eval_norm_dx,
-        [OP_NORM_DG] = eval_norm_dg,
-        [OP_ATTENTION_GRAD] = eval_attention_grad,
-        [OP_STACK] = eval_stack,
-        [OP_SCATTER] = eval_scatter,
-        [OP_EXPMUL] = eval_expmul,
-        [OP_ONEHOT] = eval_onehot,
-        [OP_DIV] = eval_pointwise,
-        [OP_SUMSQ] = eval_sumsq,
-        [OP_CLIP] = eval_pointwise,
+        [OP_EINSUM] = eval_einsum,       [OP_ADD] = eval_pointwise,
+        [OP_BIAS] = eval_pointwise,      [OP_MUL] = eval_pointwise,
+        [OP_SCALE] = eval_pointwise,     [OP_ACT] = eval_pointwise,
+        [OP_CURVE] = eval_pointwise,     [OP_CURVE_GRAD] = eval_pointwise,
+        [OP_BROADCAST] = eval_pointwise, [OP_TEMPER] = eval_temper,
+        [OP_ONES] = eval_ones,           [OP_ZEROS] = eval_zeros,
+        [OP_SLOPES] = eval_slopes,       [OP_PLACES] = eval_places,
+        [OP_SOFTMAX] = eval_softmax,     [OP_SOFTMAX_GRAD] = eval_softmax_grad,
+        [OP_TOPK] = eval_topk,           [OP_CAPACITY] = eval_capacity,
+        [OP_TALLY] = eval_tally,         [OP_TAKE] = eval_take_choice,
+        [OP_SPREAD] = eval_spread,       [OP_EXPERT] = eval_expert,
+        [OP_EXPERT_DW] = eval_expert_dw, [OP_VSUM] = eval_vsum,
+        [OP_VFILL] = eval_vfill,         [OP_NORM] = eval_norm,
+        [OP_ROPE] = eval_rope,           [OP_ATTENTION] = eval_attention,
+        [OP_SPLIT] = eval_split,         [OP_LOOKUP] = eval_take,
+        [OP_IOTA] = eval_iota,           [OP_VMAX] = eval_vmax,
+        [OP_SUMEXP] = eval_sumexp,       [OP_PICK] = eval_take,
+        [OP_NLL] = eval_pointwise,       [OP_REDUCE] = eval_einsum,
+        [OP_ACT_GRAD] = eval_pointwise,  [OP_NORM_DX] = eval_norm_dx,
+        [OP_NORM_DG] = eval_norm_dg,     [OP_ATTENTION_GRAD] = eval_attention_grad,
+        [OP_STACK] = eval_stack,         [OP_SCATTER] = eval_scatter,
+        [OP_EXPMUL] = eval_expmul,       [OP_ONEHOT] = eval_onehot,
+        [OP_DIV] = eval_pointwise,       [OP_SUMSQ] = eval_sumsq,
+        [OP_SIGN] = eval_pointwise,      [OP_CLIP] = eval_pointwise,
         [OP_ADAMW] = eval_adamw,
     };
     Eval e = {.net = net,

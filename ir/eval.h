@@ -24,6 +24,8 @@ typedef struct EvalBatch {
 /* Elements of the i-th parameter of the net, padding included; whether weight decay applies. */
 int64_t eval_param_elements(const Net *net, int i);
 bool eval_param_decays(const Net *net, int i);
+/* What each step moves it by, outside of AdamW; 0 for a parameter that AdamW moves. */
+double eval_param_rate(const Net *net, int i);
 
 /* Loss summed over the micro-batches, and per NetParam the gradient summed over micro-batches and
  * uses; grad NULL: forward only. */
@@ -33,6 +35,7 @@ double eval_net(const Net *net, const double *const *param, const EvalBatch *bat
 typedef struct EvalAdam {
     double beta1, beta2, eps, decay; /* decay of parameters that take it; 0 for the others */
     double clip;                     /* of the global norm; <= 0: none */
+    bool linear; /* where a sign counts, its number does: proofs must see every term of it */
 } EvalAdam;
 
 /* One AdamW step over all parameters, in place; `step` counts from 1. Gives the norm of the

@@ -22,6 +22,12 @@ bool eval_param_decays(const Net *net, int i)
     return net->classes.at[param->class]->params.at[param->param].decay;
 }
 
+double eval_param_rate(const Net *net, int i)
+{
+    const NetParam *param = &net->params.at[i];
+    return net->classes.at[param->class]->params.at[param->param].rate;
+}
+
 /* Which NetParam a parameter of a link is. */
 static int **find_uses(const Net *net, Arena *arena)
 {
@@ -132,7 +138,7 @@ double eval_step(const Net *net, const EvalAdam *adam, double lr, int64_t step,
 {
     double square = 0;
     for (int i = 0; i < net->params.n; i++) {
-        for (int64_t e = 0; e < eval_param_elements(net, i); e++)
+        for (int64_t e = 0; eval_param_rate(net, i) == 0 && e < eval_param_elements(net, i); e++)
             square += grad[i][e] * grad[i][e];
     }
     double norm = sqrt(square);
@@ -140,7 +146,14 @@ double eval_step(const Net *net, const EvalAdam *adam, double lr, int64_t step,
     coef = coef > 1 ? 1 : coef;
     double c1 = 1 - pow(adam->beta1, (double)step), c2 = 1 - pow(adam->beta2, (double)step);
     for (int i = 0; i < net->params.n; i++) {
-        double decay = eval_param_decays(net, i) ? adam->decay : 0;
+        double decay = eval_param_decays(net, i) ? adam->decay : 0, rate = eval_param_rate(net, i);
+        for (int64_t e = 0; rate > 0 && e < eval_param_elements(net, i); e++)
+            param[i][e] -= adam->linear     ? rate * grad[i][e]
+                           : grad[i][e] > 0 ? rate
+                           : grad[i][e] < 0 ? -rate
+                                            : 0;
+        if (rate > 0)
+            continue;
         for (int64_t e = 0; e < eval_param_elements(net, i); e++) {
             double g = grad[i][e] * coef;
             m[i][e] = adam->beta1 * m[i][e] + (1 - adam->beta1) * g;

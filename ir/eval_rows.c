@@ -21,6 +21,12 @@ static void row_moments(const Eval *e, const EvalWalk *w, int h, double *ret_mea
     *ret_inverse = 1 / sqrt(square + norm->eps);
 }
 
+/* Some families store gains less one. */
+static double gain(const Eval *e, int h, int64_t i)
+{
+    return e->in[1][i * e->stride[1][h]] + e->node->attrs.norm.shift;
+}
+
 void eval_norm(const Eval *e)
 {
     int h = eval_last_letter(e, 0);
@@ -31,7 +37,7 @@ void eval_norm(const Eval *e)
         const double *x = e->in[0] + w.offset[0];
         for (int64_t i = 0; i < e->extent[h]; i++)
             eval_out(e, &w, 0)[i * e->stride[MAX_IN][h]] =
-                (x[i * e->stride[0][h]] - mean) * inverse * e->in[1][i * e->stride[1][h]];
+                (x[i * e->stride[0][h]] - mean) * inverse * gain(e, h, i);
     }
 }
 
@@ -45,14 +51,14 @@ void eval_norm_dx(const Eval *e)
         row_moments(e, &w, h, &mean, &inverse);
         const double *x = e->in[0] + w.offset[0], *dy = e->in[2] + w.offset[2];
         for (int64_t i = 0; i < n; i++) {
-            double g = e->in[1][i * e->stride[1][h]] * dy[i * e->stride[2][h]];
+            double g = gain(e, h, i) * dy[i * e->stride[2][h]];
             along += g * (x[i * e->stride[0][h]] - mean) * inverse / (double)n;
             shift += g / (double)n;
         }
         if (e->node->attrs.norm.kind == NORM_RMS)
             shift = 0;
         for (int64_t i = 0; i < n; i++) {
-            double g = e->in[1][i * e->stride[1][h]] * dy[i * e->stride[2][h]];
+            double g = gain(e, h, i) * dy[i * e->stride[2][h]];
             double unit = (x[i * e->stride[0][h]] - mean) * inverse;
             eval_out(e, &w, 0)[i * e->stride[MAX_IN][h]] = inverse * (g - shift - unit * along);
         }
@@ -75,38 +81,24 @@ void eval_norm_dg(const Eval *e)
 
 /* ---- rope ---- */
 
-/* Radians that pair `i` turns per position. */
-static double rope_rate(const Attr_rope *rope, int64_t i)
-{
-    double rate = pow(rope->theta, -2.0 * (double)i / (double)rope->rotary);
-    if (rope->scaling == ROPE_PLAIN)
-        return rate;
-    if (rope->scaling == ROPE_LINEAR)
-        return rate / rope->factor;
-    /* Llama 3.1: short waves stay, long ones are stretched, a ramp between. */
-    double turns = (double)rope->original * rate / (2 * M_PI);
-    if (turns > rope->high)
-        return rate;
-    if (turns < rope->low)
-        return rate / rope->factor;
-    double ramp = (turns - rope->low) / (rope->high - rope->low);
-    return (1 - ramp) * rate / rope->factor + ramp * rate;
-}
-
 void eval_rope(const Eval *e)
 {
     const Attr_rope *rope = &e->node->attrs.rope;
     int d = eval_last_letter(e, 0), s = eval_only_letter(e->node->sig.base);
+    double gain_all = rope_gain(rope);
     int64_t half = rope->rotary / 2, in = e->stride[0][d], out = e->stride[MAX_IN][d];
     WALK(w, e, (uint16_t)(e->set[0] & ~(1u << d)))
     {
         const double *x = e->in[0] + w.offset[0];
         double *y = eval_out(e, &w, 0);
         double position = (double)(e->origin[s] + w.index[s]);
+        if (e->node->ins > 1)
+            position -= eval_in(e, &w, 1);
         for (int64_t i = 0; i < half; i++) {
             int64_t a = rope->interleaved ? 2 * i : i, b = rope->interleaved ? a + 1 : i + half;
             double angle = position * rope_rate(rope, i);
-            double c = cos(angle), z = rope->inverse ? -sin(angle) : sin(angle);
+            double c = gain_all * cos(angle), z = gain_all * sin(angle);
+            z = rope->inverse ? -z : z;
             y[a * out] = x[a * in] * c - x[b * in] * z;
             y[b * out] = x[b * in] * c + x[a * in] * z;
         }
@@ -115,68 +107,113 @@ void eval_rope(const Eval *e)
     }
 }
 
+/* Queries far from the beginning are made longer, by steps of a length. */
+void eval_temper(const Eval *e)
+{
+    const Attr_temper *t = &e->node->attrs.temper;
+    int s = eval_only_letter(e->node->sig.base);
+    WALK(w, e, e->set[0])
+    {
+        double position = (double)(e->origin[s] + w.index[s] + t->ahead);
+        double factor = 1 + t->scale * log(1 + floor(position / t->length));
+        *eval_out(e, &w, 0) = factor * eval_in(e, &w, 0);
+    }
+}
+
 /* ---- attention ---- */
 
-/* Letters of the op: s of the queries, t of the keys, d of both. */
+/* Letters of the op: s of the queries, t of the keys, d of both, v of the values; operands that the
+ * node may lack, or NONE. */
 typedef struct Heads {
-    int s, t, d;
+    int s, t, d, v;
     int64_t base_q, base_k;
+    int slopes, starts;
 } Heads;
 
 static Heads heads_of(const Eval *e)
 {
     const Sig *sig = &e->node->sig;
     Heads h = {.s = sig->in[0][1], .t = sig->in[1][1], .d = eval_last_letter(e, 0)};
+    h.v = eval_last_letter(e, 2);
+    h.slopes = attention_slopes(e->graph, e->node);
+    h.starts = attention_starts(e->graph, e->node);
     h.base_q = e->origin[h.s];
     h.base_k = e->origin[h.t];
     return h;
 }
 
-static bool visible(const Eval *e, const Heads *h, int64_t query, int64_t key)
+/* One query row sees a key of its document, chunk and window, and none ahead. */
+static bool visible(const Eval *e, const Heads *h, const EvalWalk *w, int64_t key)
 {
     const Attr_attention *a = &e->node->attrs.attention;
-    int64_t back = h->base_q + query - (h->base_k + key);
-    return (!a->causal || back >= 0) && (a->window <= 0 || back < a->window);
+    int64_t query = h->base_q + w->index[h->s];
+    key += h->base_k;
+    if (h->starts != NONE && (double)key < eval_in(e, w, h->starts))
+        return false;
+    if (a->chunk > 0 && query / a->chunk != key / a->chunk)
+        return false;
+    return (!a->causal || query >= key) && (a->window <= 0 || query - key < a->window);
 }
 
-/* Dot product of rows of two inputs along d; key moves the second one along t. */
-static double row_dot(const Eval *e, const EvalWalk *w, const Heads *h, int a, int b, int64_t key)
+/* Dot product of rows of two inputs along a letter; key moves the second one along t. */
+static double row_dot(const Eval *e, const EvalWalk *w, const Heads *h, int a, int b, int along,
+                      int64_t key)
 {
     const double *x = e->in[a] + w->offset[a];
     const double *y = e->in[b] + w->offset[b] + key * e->stride[b][h->t];
     double sum = 0;
-    for (int64_t i = 0; i < e->extent[h->d]; i++)
-        sum += x[i * e->stride[a][h->d]] * y[i * e->stride[b][h->d]];
+    for (int64_t i = 0; i < e->extent[along]; i++)
+        sum += x[i * e->stride[a][along]] * y[i * e->stride[b][along]];
     return sum;
+}
+
+/* The score of one key, and its slope by the scaled product. */
+static double score(const Eval *e, const EvalWalk *w, const Heads *h, int64_t key,
+                    double *ret_slope)
+{
+    const Attr_attention *a = &e->node->attrs.attention;
+    double x = a->scale * row_dot(e, w, h, 0, 1, h->d, key);
+    *ret_slope = 1;
+    if (a->softcap > 0) {
+        double t = tanh(x / a->softcap);
+        x = a->softcap * t;
+        *ret_slope = 1 - t * t;
+    }
+    if (h->slopes != NONE) {
+        int64_t ahead = h->base_k + key - (h->base_q + w->index[h->s]);
+        x += eval_in(e, w, h->slopes) * (double)ahead;
+    }
+    bool poisoned = h->starts != NONE && isnan(eval_in(e, w, h->starts));
+    return poisoned ? NAN : x;
 }
 
 void eval_attention(const Eval *e)
 {
     Heads h = heads_of(e);
-    double scale = e->node->attrs.attention.scale;
+    double slope;
     eval_clear_outputs(e);
     WALK(w, e, e->set[MAX_IN + 1])
     {
         double max = -INFINITY, sum = 0;
         for (int64_t t = 0; t < e->extent[h.t]; t++) {
-            if (visible(e, &h, w.index[h.s], t))
-                max = eval_larger(max, scale * row_dot(e, &w, &h, 0, 1, t));
+            if (visible(e, &h, &w, t))
+                max = eval_larger(max, score(e, &w, &h, t, &slope));
         }
         *eval_out(e, &w, 1) = -INFINITY;
         if (isinf(max))
             continue;
         double *o = eval_out(e, &w, 0);
         for (int64_t t = 0; t < e->extent[h.t]; t++) {
-            if (!visible(e, &h, w.index[h.s], t))
+            if (!visible(e, &h, &w, t))
                 continue;
-            double p = exp(scale * row_dot(e, &w, &h, 0, 1, t) - max);
+            double p = exp(score(e, &w, &h, t, &slope) - max);
             const double *v = e->in[2] + w.offset[2] + t * e->stride[2][h.t];
-            for (int64_t i = 0; i < e->extent[h.d]; i++)
-                o[i * e->stride[MAX_IN][h.d]] += p * v[i * e->stride[2][h.d]];
+            for (int64_t i = 0; i < e->extent[h.v]; i++)
+                o[i * e->stride[MAX_IN][h.v]] += p * v[i * e->stride[2][h.v]];
             sum += p;
         }
-        for (int64_t i = 0; i < e->extent[h.d]; i++)
-            o[i * e->stride[MAX_IN][h.d]] /= sum;
+        for (int64_t i = 0; i < e->extent[h.v]; i++)
+            o[i * e->stride[MAX_IN][h.v]] /= sum;
         *eval_out(e, &w, 1) = max + log(sum);
     }
 }
@@ -193,10 +230,10 @@ void eval_attention_grad(const Eval *e)
         double l = eval_in(e, &w, 4), delta = eval_in(e, &w, 5);
         const double *q = e->in[0] + w.offset[0], *go = e->in[3] + w.offset[3];
         for (int64_t t = 0; t < e->extent[h.t]; t++) {
-            if (!visible(e, &h, w.index[h.s], t) || isinf(l))
+            if (!visible(e, &h, &w, t) || isinf(l))
                 continue;
-            double p = exp(scale * row_dot(e, &w, &h, 0, 1, t) - l);
-            double ds = scale * p * (row_dot(e, &w, &h, 3, 2, t) - delta);
+            double slope, p = exp(score(e, &w, &h, t, &slope) - l);
+            double ds = scale * slope * p * (row_dot(e, &w, &h, 3, 2, h.v, t) - delta);
             const double *k = e->in[1] + w.offset[1] + t * e->stride[1][h.t];
             double *dq = eval_out(e, &w, 0);
             double *dk = eval_out(e, &w, 1) + t * e->stride[MAX_IN + 1][h.t];
@@ -204,8 +241,9 @@ void eval_attention_grad(const Eval *e)
             for (int64_t i = 0; i < e->extent[h.d]; i++) {
                 dq[i * e->stride[MAX_IN][h.d]] += ds * k[i * e->stride[1][h.d]];
                 dk[i * e->stride[MAX_IN + 1][h.d]] += ds * q[i * e->stride[0][h.d]];
-                dv[i * e->stride[MAX_IN + 2][h.d]] += p * go[i * e->stride[3][h.d]];
             }
+            for (int64_t i = 0; i < e->extent[h.v]; i++)
+                dv[i * e->stride[MAX_IN + 2][h.v]] += p * go[i * e->stride[3][h.v]];
         }
     }
 }

@@ -37,6 +37,10 @@ void eval_clear_outputs(const Eval *e);
 /* The letter of the last axis of an input; the one letter of a set. */
 int eval_last_letter(const Eval *e, int input);
 int eval_only_letter(uint16_t set);
+/* Where the id of operand 0 falls in the local block of letter v, or NONE; NaN when the id was
+ * never written, else 0: what it adds to whatever it addresses. */
+int64_t eval_local_row(const Eval *e, const EvalWalk *w, int v);
+double eval_id_poison(const Eval *e, const EvalWalk *w);
 /* The larger, or NaN: the proofs fill memory with it. */
 double eval_larger(double a, double b);
 
@@ -52,10 +56,20 @@ static inline double *eval_out(const Eval *e, const EvalWalk *w, int o)
 
 /* The rules that have files of their own. */
 void eval_einsum(const Eval *e);
+void eval_expert(const Eval *e);
+void eval_expert_dw(const Eval *e);
+void eval_topk(const Eval *e);
+void eval_capacity(const Eval *e);
+void eval_tally(const Eval *e);
+void eval_take_choice(const Eval *e);
+void eval_spread(const Eval *e);
+void eval_softmax(const Eval *e);
+void eval_softmax_grad(const Eval *e);
 void eval_norm(const Eval *e);
 void eval_norm_dx(const Eval *e);
 void eval_norm_dg(const Eval *e);
 void eval_rope(const Eval *e);
+void eval_temper(const Eval *e);
 void eval_attention(const Eval *e);
 void eval_attention_grad(const Eval *e);
 

@@ -166,11 +166,29 @@ static void grad_act(Backward *b, const Node *node, ValueId dy)
     pointwise(b, OP_ACT_GRAD, node, 0, &node->attrs, node->in[0], not_seed(b, node, dy));
 }
 
+static void grad_curve(Backward *b, const Node *node, ValueId dy)
+{
+    pointwise(b, OP_CURVE_GRAD, node, 0, &node->attrs, node->in[0], not_seed(b, node, dy));
+}
+
+/* Its own inverse turn, of the same positions. */
 static void grad_rope(Backward *b, const Node *node, ValueId dy)
 {
+    if (!b->needs[node->in[0]])
+        return;
     Attrs attrs = node->attrs;
     attrs.rope.inverse = !attrs.rope.inverse;
-    pointwise(b, OP_ROPE, node, 0, &attrs, not_seed(b, node, dy), NONE);
+    SigText sig = sig_of_node(b->graph, node);
+    Str text = str_new(b->graph->arena);
+    sig_put(&text, &sig);
+    add_term(b, node->in[0],
+             emit(b, OP_ROPE, grad_name(b, node->in[0]), text.at, &attrs,
+                  (ValueId[]){not_seed(b, node, dy), node->in[1]}, node->ins));
+}
+
+static void grad_temper(Backward *b, const Node *node, ValueId dy)
+{
+    pointwise(b, OP_TEMPER, node, 0, &node->attrs, not_seed(b, node, dy), NONE);
 }
 
 static void grad_norm(Backward *b, const Node *node, ValueId dy)
@@ -190,27 +208,79 @@ static void grad_norm(Backward *b, const Node *node, ValueId dy)
                       (ValueId[]){node->in[0], dy}, 2));
 }
 
+/* The gradient by the log-sum-exp l enters every score like -delta: d score = p (do.v - delta +
+ * dl).
+ */
+static ValueId attention_delta(Backward *b, const Node *node, ValueId dy)
+{
+    Graph *graph = b->graph;
+    SigText sig = sig_of_node(graph, node);
+    const char *o = letters(b, &sig, MAX_IN), *l = letters(b, &sig, MAX_IN + 1);
+    ValueId dl = b->grad[node->out[1]];
+    const char *name = graph_fresh_name(graph, arena_printf(graph->arena, "delta.%s", node->name));
+    ValueId delta = emit(b, OP_EINSUM, name, arena_printf(graph->arena, "%s,%s->%s", o, o, l), NULL,
+                         (ValueId[]){node->out[0], dy}, 2);
+    if (dl == NONE)
+        return delta;
+    Attrs minus = {.scale = {.factor = -1}};
+    ValueId less =
+        emit(b, OP_SCALE, graph_fresh_name(graph, arena_printf(graph->arena, "%s.less", name)),
+             arena_printf(graph->arena, "%s->%s", l, l), &minus, &dl, 1);
+    return emit(b, OP_ADD, graph_fresh_name(graph, arena_printf(graph->arena, "%s.all", name)),
+                arena_printf(graph->arena, "%s,%s->%s", l, l, l), NULL, (ValueId[]){delta, less},
+                2);
+}
+
 static void grad_attention(Backward *b, const Node *node, ValueId dy)
 {
     not_seed(b, node, dy);
     Graph *graph = b->graph;
     SigText sig = sig_of_node(graph, node);
-    const char *q = letters(b, &sig, 0), *k = letters(b, &sig, 1);
-    const char *l = letters(b, &sig, MAX_IN + 1);
-    const char *name = node->name;
-    ValueId delta = emit(
-        b, OP_EINSUM, graph_fresh_name(graph, arena_printf(graph->arena, "delta.%s", name)),
-        arena_printf(graph->arena, "%s,%s->%s", q, q, l), NULL, (ValueId[]){node->out[0], dy}, 2);
-    NodeId made = graph_node(
-        graph, OP_ATTENTION_GRAD,
-        graph_fresh_name(graph, arena_printf(graph->arena, "grad.%s", name)),
-        arena_printf(graph->arena, "%s,%s,%s,%s,%s,%s->%s,%s,%s", q, k, k, q, l, l, q, k, k),
-        &node->attrs, (ValueId[]){node->in[0], node->in[1], node->in[2], dy, node->out[1], delta},
-        6);
+    const char *in[MAX_IN], *o = letters(b, &sig, MAX_IN), *l = letters(b, &sig, MAX_IN + 1);
+    Str extra = str_new(graph->arena);
+    ValueId operand[MAX_IN] = {node->in[0], node->in[1], node->in[2], dy, node->out[1], NONE};
+    for (int i = 0; i < node->ins; i++) {
+        in[i] = letters(b, &sig, i);
+        if (i < 3)
+            continue;
+        operand[i + 3] = node->in[i];
+        str_putf(&extra, ",%s", in[i]);
+    }
+    operand[5] = attention_delta(b, node, dy);
+    const char *text = arena_printf(graph->arena, "%s,%s,%s,%s,%s,%s%s->%s,%s,%s", in[0], in[1],
+                                    in[2], o, l, l, extra.at, in[0], in[1], in[2]);
+    NodeId made =
+        graph_node(graph, OP_ATTENTION_GRAD,
+                   graph_fresh_name(graph, arena_printf(graph->arena, "grad.%s", node->name)), text,
+                   &node->attrs, operand, node->ins + 3);
     ValueId out[3];
     memcpy(out, graph->nodes.at[made].out, sizeof out);
     for (int i = 0; i < 3; i++)
         add_term(b, node->in[i], out[i]);
+}
+
+/* What forward counted for the parameter, as a value of backward. */
+static ValueId seed_grad(Backward *b, ValueId of)
+{
+    const char *l = value_letters(b, of);
+    Attrs same = {.scale = {.factor = 1}};
+    return emit(b, OP_SCALE, grad_name(b, of), arena_printf(b->graph->arena, "%s->%s", l, l), &same,
+                &b->grad[of], 1);
+}
+
+static ValueId zero_grad(Backward *b, ValueId of)
+{
+    return emit(b, OP_ZEROS, grad_name(b, of),
+                arena_printf(b->graph->arena, "->%s", value_letters(b, of)), NULL, NULL, 0);
+}
+
+/* Letters of all parts, comma-separated: outputs of a split, operands of a stack. */
+static const char *part_list(Backward *b, const SigText *sig, int first, int count)
+{
+    Str text = str_new(b->graph->arena);
+    for (int i = 0; i < count; i++)
+        str_putf(&text, "%s%s", i > 0 ? "," : "", letters(b, sig, first + i));
+    return text.at;
 }
 
 static void grad_split(Backward *b, const Node *node, ValueId dy)
@@ -218,16 +288,63 @@ static void grad_split(Backward *b, const Node *node, ValueId dy)
     not_seed(b, node, dy);
     SigText sig = sig_of_node(b->graph, node);
     ValueId part[MAX_OUT];
-    Str text = str_new(b->graph->arena);
     for (int i = 0; i < node->outs; i++) {
         part[i] = b->grad[node->out[i]];
         if (part[i] == NONE)
-            BUG("node %s: part %d of the split has no gradient", node->name, i);
-        str_putf(&text, "%s%s", i > 0 ? "," : "", letters(b, &sig, MAX_IN + i));
+            part[i] = zero_grad(b, node->out[i]);
     }
-    str_putf(&text, "->%s", letters(b, &sig, 0));
+    const char *text = arena_printf(b->graph->arena, "%s->%s",
+                                    part_list(b, &sig, MAX_IN, node->outs), letters(b, &sig, 0));
     add_term(b, node->in[0],
-             emit(b, OP_STACK, grad_name(b, node->in[0]), text.at, NULL, part, node->outs));
+             emit(b, OP_STACK, grad_name(b, node->in[0]), text, NULL, part, node->outs));
+}
+
+static void grad_stack(Backward *b, const Node *node, ValueId dy)
+{
+    not_seed(b, node, dy);
+    SigText sig = sig_of_node(b->graph, node);
+    const char *name[MAX_OUT] = {0};
+    for (int i = 0; i < node->ins; i++) {
+        name[i] = grad_name(b, node->in[i]);
+        for (int j = 0; j < i; j++) {
+            if (strcmp(name[i], name[j]) == 0)
+                name[i] = arena_printf(b->graph->arena, "%s.p%d", name[i], i);
+        }
+    }
+    const char *text = arena_printf(b->graph->arena, "%s->%s", letters(b, &sig, MAX_IN),
+                                    part_list(b, &sig, 0, node->ins));
+    NodeId made = graph_node_named(b->graph, OP_SPLIT, name, text, NULL, &dy, 1);
+    ValueId out[MAX_OUT];
+    memcpy(out, b->graph->nodes.at[made].out, sizeof out);
+    for (int i = 0; i < node->ins; i++)
+        add_term(b, node->in[i], out[i]);
+}
+
+/* Sums and copies along letters are each other's gradients. */
+static void resized(Backward *b, OpId op, const Node *node, int operand, ValueId dy)
+{
+    SigText sig = sig_of_node(b->graph, node);
+    ValueId of = node->in[operand];
+    if (!b->needs[of])
+        return;
+    const char *text = arena_printf(b->graph->arena, "%s->%s", letters(b, &sig, MAX_IN),
+                                    letters(b, &sig, operand));
+    add_term(b, of, emit(b, op, grad_name(b, of), text, NULL, &dy, 1));
+}
+
+static void grad_reduce(Backward *b, const Node *node, ValueId dy)
+{
+    resized(b, OP_BROADCAST, node, 0, not_seed(b, node, dy));
+}
+
+static void grad_broadcast(Backward *b, const Node *node, ValueId dy)
+{
+    resized(b, OP_REDUCE, node, 0, not_seed(b, node, dy));
+}
+
+static void grad_vsum(Backward *b, const Node *node, ValueId dy)
+{
+    resized(b, OP_VFILL, node, 0, not_seed(b, node, dy));
 }
 
 static void grad_lookup(Backward *b, const Node *node, ValueId dy)
@@ -271,6 +388,54 @@ static void grad_pick(Backward *b, const Node *node, ValueId dy)
                   (ValueId[]){node->in[0], dy}, 2));
 }
 
+static void grad_softmax(Backward *b, const Node *node, ValueId dy)
+{
+    pointwise(b, OP_SOFTMAX_GRAD, node, 0, NULL, node->out[0], not_seed(b, node, dy));
+}
+
+static void grad_take(Backward *b, const Node *node, ValueId dy)
+{
+    not_seed(b, node, dy);
+    SigText sig = sig_of_node(b->graph, node);
+    const char *choice = letters(b, &sig, 0);
+    const char *text =
+        arena_printf(b->graph->arena, "%s,%s->%s", choice, choice, letters(b, &sig, 1));
+    add_term(
+        b, node->in[1],
+        emit(b, OP_SPREAD, grad_name(b, node->in[1]), text, NULL, (ValueId[]){node->in[0], dy}, 2));
+}
+
+/* y[A k C] = sum over B of x[A (k) B] w[choice[A k], B C]: by x the same with the weights turned
+ * round, then summed over the choices when one x serves them all. */
+static void grad_expert(Backward *b, const Node *node, ValueId dy)
+{
+    not_seed(b, node, dy);
+    Arena *arena = b->graph->arena;
+    SigText sig = sig_of_node(b->graph, node);
+    const char *choice = letters(b, &sig, 0), *x = letters(b, &sig, 1);
+    const char *w = letters(b, &sig, 2), *y = letters(b, &sig, MAX_IN);
+    size_t tokens = strlen(choice) - 1;
+    bool shared = x[tokens] != choice[tokens];
+    if (b->needs[node->in[1]]) {
+        const char *per = shared ? arena_printf(arena, "%s%s", choice, x + tokens) : x;
+        const char *name = grad_name(b, node->in[1]);
+        if (shared)
+            name = graph_fresh_name(b->graph, arena_printf(arena, "%s.each", name));
+        ValueId dx =
+            emit(b, OP_EXPERT, name, arena_printf(arena, "%s,%s,%s->%s", choice, y, w, per), NULL,
+                 (ValueId[]){node->in[0], dy, node->in[2]}, 3);
+        if (shared)
+            dx = emit(b, OP_REDUCE, grad_name(b, node->in[1]),
+                      arena_printf(arena, "%s->%s", per, x), NULL, &dx, 1);
+        add_term(b, node->in[1], dx);
+    }
+    if (b->needs[node->in[2]])
+        add_term(b, node->in[2],
+                 emit(b, OP_EXPERT_DW, grad_name(b, node->in[2]),
+                      arena_printf(arena, "%s,%s,%s->%s", choice, y, x, w), NULL,
+                      (ValueId[]){node->in[0], dy, node->in[1]}, 3));
+}
+
 /* nll(z, m, p) = log z + m - p. */
 static void grad_nll(Backward *b, const Node *node, ValueId dy)
 {
@@ -302,7 +467,7 @@ static void grad_node(Backward *b, const Node *node, ValueId dy)
 
 static bool is_constant(OpId op)
 {
-    return op == OP_IOTA || op == OP_VMAX;
+    return str_eq(op_info[op].grad, "constant");
 }
 
 static void find_needs(Backward *b)
@@ -310,7 +475,10 @@ static void find_needs(Backward *b)
     const Graph *graph = b->graph;
     for (int v = 0; v < graph->values.n; v++) {
         ValueKind kind = graph->values.at[v].kind;
-        b->needs[v] = kind == VALUE_PARAM || kind == VALUE_CHAIN_IN;
+        const Param *param =
+            kind == VALUE_PARAM ? &graph->params.at[graph->values.at[v].out] : NULL;
+        bool trained = param && !param->frozen && param->rate == 0;
+        b->needs[v] = trained || kind == VALUE_CHAIN_IN;
     }
     for (int n = 0; n < b->forward; n++) {
         const Node *node = &graph->nodes.at[n];
@@ -361,6 +529,11 @@ void graph_differentiate(Graph *graph)
         b.grad[graph->chain_out] = graph->grad_in;
     if (graph->loss != NONE)
         b.grad[graph->loss] = SEED;
+    for (int i = 0; i < graph->seeds.n; i++) {
+        if (b.grad[graph->seeds.at[i].of] != NONE)
+            BUG("%s has two seeds on one value", graph->name);
+        b.grad[graph->seeds.at[i].of] = graph->seeds.at[i].by;
+    }
     for (int n = b.forward - 1; n >= 0; n--) {
         Node node = graph->nodes.at[n];
         ValueId dy = NONE;
@@ -370,14 +543,18 @@ void graph_differentiate(Graph *graph)
         }
         if (dy == NONE)
             continue;
-        if (node.op == OP_ATTENTION && b.grad[node.out[1]] != NONE)
-            BUG("node %s: the log-sum-exp of attention has no gradient", node.name);
+        if (node.op == OP_ATTENTION && b.grad[node.out[0]] == NONE)
+            BUG("node %s: only the log-sum-exp of attention is used", node.name);
         grad_node(&b, &node, dy);
+    }
+    for (int p = 0; p < graph->params.n; p++) {
+        Param *param = &graph->params.at[p];
+        param->grad = param->frozen     ? zero_grad(&b, param->value)
+                      : param->rate > 0 ? seed_grad(&b, param->value)
+                                        : b.grad[param->value];
     }
     for (int n = b.forward; n < graph->nodes.n; n++)
         graph->nodes.at[n].seg = SEG_BACKWARD;
-    for (int p = 0; p < graph->params.n; p++)
-        graph->params.at[p].grad = b.grad[graph->params.at[p].value];
     if (graph->chain_in != NONE)
         graph->grad_out = b.grad[graph->chain_in];
     graph_mark_flow(graph);

@@ -1,6 +1,7 @@
 /* graph.c - dims, values and nodes: how a Net is built and what it counts. */
 #include "ir/graph.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/name_table.h"
@@ -109,6 +110,16 @@ ValueId graph_find(const Graph *graph, const char *name)
     return NONE;
 }
 
+void graph_rename(Graph *graph, ValueId id, const char *name)
+{
+    if (graph_find(graph, name) != NONE || !name_is_identifier(name, true))
+        BUG("no value of %s can be called %s", graph->name, name);
+    Value *value = &graph->values.at[id];
+    value->name = arena_strdup(graph->arena, name);
+    if (value->kind == VALUE_NODE && value->out == 0)
+        graph->nodes.at[value->made].name = value->name;
+}
+
 const char *graph_fresh_name(const Graph *graph, const char *stem)
 {
     const char *name = stem;
@@ -117,7 +128,7 @@ const char *graph_fresh_name(const Graph *graph, const char *stem)
     return name;
 }
 
-const char *const data_text[DATA_COUNT] = {"ids", "labels", "weight"};
+const char *const data_text[DATA_COUNT] = {"ids", "labels", "weight", "starts"};
 
 static void bind_data(Graph *graph, ValueId id)
 {
@@ -130,7 +141,7 @@ static void bind_data(Graph *graph, ValueId id)
         value->number = d == DATA_WEIGHT ? NUM_FLOAT : NUM_INDEX;
         return;
     }
-    BUG("data value \"%s\" is none of ids, labels, weight", value->name);
+    BUG("data value \"%s\" is none of ids, labels, weight, starts", value->name);
 }
 
 static void bind_param(Graph *graph, ValueId id)
@@ -204,7 +215,7 @@ static const char *operand_fault(const Graph *graph, OpId op, const SigText *sig
                                     a, i, value->name, net->dims.at[value->dim[a]].name,
                                     sig->letter[i][a]);
         }
-        bool index = i == op_index_operand(op);
+        bool index = op_reads_index(op, sig, i);
         if (index != (value->number == NUM_INDEX))
             return arena_printf(arena, "operand %d (%s) must %s ids", i, value->name,
                                 index ? "be" : "not be");
@@ -252,7 +263,7 @@ NodeId graph_node_named(Graph *graph, OpId op, const char *const name[MAX_OUT], 
         Value *value = &graph->values.at[node.out[o]];
         value->made = id;
         value->out = o;
-        value->number = op == OP_IOTA ? NUM_INDEX : NUM_FLOAT;
+        value->number = op_makes_index(op) ? NUM_INDEX : NUM_FLOAT;
     }
     node.name = graph->values.at[node.out[0]].name;
     vec_push(graph->arena, &graph->nodes) = node;
@@ -279,6 +290,39 @@ void graph_put_sig(Str *str, const Graph *graph, const Node *node)
     sig_put(str, &text);
 }
 
+static const char *rows_fault(const char *at)
+{
+    char *end = NULL;
+    bool digit = at[1] >= '0' && at[1] <= '9';
+    long long from = strtoll(at + 1, &end, 10), to = 0;
+    bool fine = digit && *end == ':' && end[1] >= '0' && end[1] <= '9';
+    if (fine)
+        to = strtoll(end + 1, &end, 10);
+    return fine && strcmp(end, "]") == 0 && to > from ? NULL : "rows are written [from:to]";
+}
+
+const char *param_name_fault(const char *text)
+{
+    size_t length = strlen(text);
+    if (length == 0 || length > 200)
+        return "a name has 1 to 200 characters";
+    for (const char *c = text; *c; c++) {
+        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
+        bool other = (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
+        if (*c == '[' && c > text)
+            return rows_fault(c);
+        if (*c == '{' && (strncmp(c, "{i}", 3) == 0 || strncmp(c, "{e}", 3) == 0)) {
+            if (strstr(c + 3, c[1] == 'i' ? "{i}" : "{e}"))
+                return "{i} and {e} stand once";
+            c += 2;
+            continue;
+        }
+        if (!letter && !other)
+            return "a character that no name has";
+    }
+    return NULL;
+}
+
 const char *param_name(Arena *arena, const Param *param, int index)
 {
     const char *hole = strstr(param->name, "{i}");
@@ -292,7 +336,7 @@ bool param_same_shape(const Net *net, const NetParam *param, int class, int inde
     const Graph *a = net->classes.at[param->class], *b = net->classes.at[class];
     const Param *p = &a->params.at[param->param], *q = &b->params.at[index];
     const Value *v = &a->values.at[p->value], *w = &b->values.at[q->value];
-    return v->axes == w->axes && p->stored == q->stored &&
+    return v->axes == w->axes && p->stored == q->stored && p->rate == q->rate &&
            memcmp(v->dim, w->dim, (size_t)v->axes * sizeof *v->dim) == 0 &&
            memcmp(p->group, q->group, (size_t)p->stored * sizeof *p->group) == 0;
 }
@@ -365,4 +409,66 @@ int64_t net_param_count(const Net *net)
 int64_t letter_extent(const Net *net, const Node *node, int letter)
 {
     return net->dims.at[node->sig.dim[letter]].extent;
+}
+
+static uint16_t letters_of(const int8_t *letter, int axes)
+{
+    uint16_t set = 0;
+    for (int a = 0; a < axes; a++)
+        set |= (uint16_t)(1u << letter[a]);
+    return set;
+}
+
+/* The letters of a part of a split or stack, and of the whole. */
+static uint16_t part_letters(const Graph *graph, const Node *node, int part)
+{
+    bool split = node->op == OP_SPLIT;
+    ValueId id = split ? node->out[part] : node->in[part];
+    return letters_of(split ? node->sig.out[part] : node->sig.in[part], graph->values.at[id].axes);
+}
+
+static uint16_t whole_letters(const Graph *graph, const Node *node)
+{
+    bool split = node->op == OP_SPLIT;
+    return letters_of(split ? node->sig.in[0] : node->sig.out[0],
+                      graph->values.at[split ? node->in[0] : node->out[0]].axes);
+}
+
+int split_letter(const Graph *graph, const Node *node)
+{
+    uint16_t only = (uint16_t)(whole_letters(graph, node) & ~part_letters(graph, node, 0));
+    int letter = 0;
+    while (!(only >> letter & 1))
+        letter++;
+    return letter;
+}
+
+int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_t *extent)
+{
+    uint16_t own = (uint16_t)(part_letters(graph, node, part) & ~whole_letters(graph, node));
+    int64_t n = 1;
+    for (int l = 0; l < node->sig.letters; l++) {
+        if (own >> l & 1)
+            n *= extent[l];
+    }
+    return n;
+}
+
+static int extra_operand(const Graph *graph, const Node *node, Number number)
+{
+    for (int i = node->op == OP_ATTENTION ? 3 : 6; i < node->ins; i++) {
+        if (graph->values.at[node->in[i]].number == number)
+            return i;
+    }
+    return NONE;
+}
+
+int attention_slopes(const Graph *graph, const Node *node)
+{
+    return extra_operand(graph, node, NUM_FLOAT);
+}
+
+int attention_starts(const Graph *graph, const Node *node)
+{
+    return extra_operand(graph, node, NUM_INDEX);
 }

@@ -20,7 +20,7 @@ typedef int16_t DimId;
 typedef int32_t ValueId;
 typedef int32_t NodeId;
 
-enum { MAX_AXES = 6, MAX_IN = 8, MAX_OUT = 3, MAX_LETTERS = 12, NONE = -1 };
+enum { MAX_AXES = 6, MAX_IN = 9, MAX_OUT = 3, MAX_LETTERS = 12, NONE = -1 };
 
 typedef enum { DIM_BATCH, DIM_SEQUENCE, DIM_OTHER } DimKind;
 
@@ -48,8 +48,9 @@ typedef enum {
     DATA_IDS,
     DATA_LABELS,
     DATA_WEIGHT,
+    DATA_STARTS,
     DATA_COUNT
-} DataId; /* weight = mask / valid tokens of the step */
+} DataId; /* weight = mask / valid tokens of the step; starts: where each token's document begins */
 
 typedef struct Value {
     const char *name; /* unique in its graph, an identifier with dots */
@@ -95,10 +96,19 @@ typedef struct Param {
     ValueId grad; /* the value that is its gradient in backward; NONE when nothing reaches it */
     Init init;
     double std;
-    bool decay; /* weight decay applies (two or more stored dims) */
-    int stored; /* axes of the stored tensor: its shape is a grouping of the value's axes */
+    bool decay;  /* weight decay applies (two or more stored dims) */
+    bool frozen; /* no gradient reaches it: its gradient is a constant zero */
+    double rate; /* not 0: each step moves it by this much against the sign of its gradient, outside
+                    of AdamW, the norm and clipping */
+    int stored;  /* axes of the stored tensor: its shape is a grouping of the value's axes */
     int group[MAX_AXES]; /* how many of the value's axes each stored axis spans */
 } Param;
+
+/* A term of the objective that is not the loss of the last block: it is known by its gradient `by`,
+ * a forward value, at the value `of` (balance of experts, z-loss). */
+typedef struct Seed {
+    ValueId of, by;
+} Seed;
 
 typedef struct Graph {
     const char *name; /* of the block */
@@ -107,6 +117,7 @@ typedef struct Graph {
     VEC(Value) values;
     VEC(Node) nodes; /* forward in order, then backward in order */
     VEC(Param) params;
+    VEC(Seed) seeds;
     ValueId data[DATA_COUNT];    /* NONE when not read */
     ValueId chain_in, chain_out; /* NONE at the ends of the chain */
     ValueId grad_in, grad_out;   /* gradients of chain_out and chain_in */
@@ -149,6 +160,8 @@ Graph *net_add_class(Net *net, const char *name);
  * normal(0.02). */
 ValueId graph_value(Graph *graph, ValueKind kind, const char *name, int axes, const DimId *dim);
 ValueId graph_find(const Graph *graph, const char *name); /* by name, or NONE */
+/* Gives a value another name, which no value has; a node is called after its first result. */
+void graph_rename(Graph *graph, ValueId id, const char *name);
 /* `stem`, or stem.n2, stem.n3, ...: the first that no value has. */
 const char *graph_fresh_name(const Graph *graph, const char *stem);
 extern const char *const data_text[DATA_COUNT];
@@ -175,6 +188,12 @@ void graph_mark_flow(Graph *graph);
  * than two uses. */
 void net_collect_params(Net *net);
 bool param_same_shape(const Net *net, const NetParam *param, int class, int index);
+/* Names of parameters are Hugging Face names: letters, digits, '_', '.' and '-', with these marks.
+ *   {i}         the layer's number
+ *   {e}         one stored tensor for each index of the value's first axis (experts)
+ *   NAME[a:b]   rows a to b of the stored tensor NAME, whose other rows are other parameters
+ * Why the text is no such name, or NULL. */
+const char *param_name_fault(const char *text);
 /* Parameter name with {i} replaced. */
 const char *param_name(Arena *arena, const Param *param, int index);
 
@@ -183,13 +202,22 @@ const char *param_name(Arena *arena, const Param *param, int index);
 int64_t value_elements(const Net *net, const Value *value);
 int64_t net_param_count(const Net *net);
 int64_t letter_extent(const Net *net, const Node *node, int letter);
+/* Of a split or stack: the letter that only the whole has, and how much of it a part is, with these
+ * extents per letter. */
+int split_letter(const Graph *graph, const Node *node);
+int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_t *extent);
+/* Optional operands of attention and its gradient, or NONE: slopes of linear biases, begins of
+ * documents. */
+int attention_slopes(const Graph *graph, const Node *node);
+int attention_starts(const Graph *graph, const Node *node);
 int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */
 int64_t node_flops(const Net *net, const Node *node);
 int64_t node_flops_local(const Node *node, const int64_t extent[MAX_LETTERS]);
 /* Scratch bytes of one launch on a block, by the rule of the op's row in kernels.def. */
-int64_t node_workspace_bytes(const Node *node, const int64_t extent[MAX_LETTERS], int threads);
+int64_t node_workspace_bytes(const Graph *graph, const Node *node,
+                             const int64_t extent[MAX_LETTERS], int threads);
 
 /* Text form: prints and parses back to an equal net; reports every fault it finds. */
 void net_put_text(Str *str, const Net *net);

@@ -47,7 +47,11 @@ static void put_param(Str *str, const Net *net, const Graph *graph, const Value 
     str_putf(str, " decay=%d groups=", param->decay);
     for (int i = 0; i < param->stored; i++)
         str_putf(str, "%s%d", i > 0 ? "," : "", param->group[i]);
-    str_putc(str, '\n');
+    if (param->rate > 0) {
+        str_put(str, " rate=");
+        op_put_number(str, param->rate);
+    }
+    str_put(str, param->frozen ? " frozen\n" : "\n");
 }
 
 static void put_node(Str *str, const Graph *graph, const Node *node)
@@ -95,6 +99,9 @@ void graph_put_body(Str *str, const Graph *graph)
     put_mark(str, graph, "chain_out", graph->chain_out);
     put_mark(str, graph, "grad_out", graph->grad_out);
     put_mark(str, graph, "loss", graph->loss);
+    for (int i = 0; i < graph->seeds.n; i++)
+        str_putf(str, "  seed %s %s\n", graph->values.at[graph->seeds.at[i].of].name,
+                 graph->values.at[graph->seeds.at[i].by].name);
     for (int p = 0; p < graph->params.n; p++) {
         const Param *param = &graph->params.at[p];
         if (param->grad != NONE)
@@ -297,6 +304,9 @@ static bool line_param(Parser *p)
         param->group[param->stored++] = (int)n;
         groups = *end == ',' ? end + 1 : end;
     }
+    if (w + 5 < p->words && strncmp(p->word[w + 5].text, "rate=", 5) == 0)
+        param->rate = strtod(p->word[w++ + 5].text + 5, NULL);
+    param->frozen = w + 5 < p->words && strcmp(p->word[w + 5].text, "frozen") == 0;
     return true;
 }
 
@@ -384,6 +394,15 @@ static bool line_grad(Parser *p)
     return true;
 }
 
+static bool line_seed(Parser *p)
+{
+    Seed seed;
+    if (p->words != 3 || !known_value(p, 1, &seed.of) || !known_value(p, 2, &seed.by))
+        return fail(p, 0, "seed names a value and its gradient");
+    vec_push(p->arena, &p->graph->seeds) = seed;
+    return true;
+}
+
 static bool line_link(Parser *p)
 {
     int64_t index = 0;
@@ -402,8 +421,8 @@ static bool line_parse(Parser *p)
 {
     static const char *const words[] = {"dim",       "class",    "link", "data", "chain_in",
                                         "grad_in",   "param",    "F",    "I",    "W",
-                                        "chain_out", "grad_out", "loss", "grad"};
-    int which = word_index(p->word[0].text, words, 14);
+                                        "chain_out", "grad_out", "loss", "grad", "seed"};
+    int which = word_index(p->word[0].text, words, 15);
     if (which >= 3 && !p->graph)
         return fail(p, 0, "%s stands in a class", words[which]);
     ValueId id;
@@ -436,6 +455,8 @@ static bool line_parse(Parser *p)
         return line_mark(p);
     case 13:
         return line_grad(p);
+    case 14:
+        return line_seed(p);
     default:
         return fail(p, 0, "no line begins with \"%s\"", p->word[0].text);
     }

@@ -89,7 +89,7 @@ static void verify_made(Verifier *v, ValueId id, const Value *value)
         fault(v, "value %s is not the output of its node", value->name);
         return;
     }
-    if ((value->number == NUM_INDEX) != (node->op == OP_IOTA))
+    if ((value->number == NUM_INDEX) != op_makes_index(node->op))
         fault(v, "value %s has the wrong kind of number", value->name);
 }
 
@@ -150,54 +150,6 @@ static void verify_values(Verifier *v)
     }
 }
 
-static void verify_attrs(Verifier *v, const Node *node)
-{
-    const Attrs *a = &node->attrs;
-    bool fine = true;
-    switch (op_info[node->op].attrs) {
-    case ATTRS_none:
-    case ATTRS_COUNT:
-        break;
-    case ATTRS_norm:
-        fine = (int)a->norm.kind >= 0 && a->norm.kind < NORM_KIND_COUNT && a->norm.eps > 0 &&
-               isfinite(a->norm.eps);
-        break;
-    case ATTRS_act:
-        fine = (int)a->act.kind >= 0 && a->act.kind < ACT_KIND_COUNT;
-        break;
-    case ATTRS_rope: {
-        int last = v->graph->values.at[node->in[0]].axes - 1;
-        int64_t width = letter_extent(v->net, node, node->sig.in[0][last]);
-        const Attr_rope *r = &a->rope;
-        fine = r->theta > 0 && isfinite(r->theta) && r->rotary >= 2 && r->rotary <= width &&
-               r->rotary % 2 == 0 && r->interleaved >= 0 && r->interleaved <= 1 &&
-               r->inverse >= 0 && r->inverse <= 1 && (int)r->scaling >= 0 &&
-               r->scaling < ROPE_SCALING_COUNT;
-        if (fine && r->scaling != ROPE_PLAIN)
-            fine = r->factor > 0 && isfinite(r->factor);
-        if (fine && r->scaling == ROPE_LLAMA3)
-            fine = r->low > 0 && r->high > r->low && r->original >= 1;
-        break;
-    }
-    case ATTRS_attention:
-        fine = isfinite(a->attention.scale) && a->attention.scale > 0 && a->attention.causal >= 0 &&
-               a->attention.causal <= 1 && a->attention.window >= 0;
-        break;
-    case ATTRS_scale:
-        fine = isfinite(a->scale.factor);
-        break;
-    case ATTRS_clip:
-        fine = isfinite(a->clip.max_norm);
-        break;
-    case ATTRS_adamw:
-        fine = a->adamw.beta1 >= 0 && a->adamw.beta1 < 1 && a->adamw.beta2 >= 0 &&
-               a->adamw.beta2 < 1 && a->adamw.eps > 0 && a->adamw.decay >= 0;
-        break;
-    }
-    if (!fine)
-        fault(v, "node %s has attributes out of range", node->name);
-}
-
 /* The signature, made again from its own letters. */
 static void verify_sig(Verifier *v, const Node *node)
 {
@@ -238,15 +190,18 @@ static void verify_sig(Verifier *v, const Node *node)
         }
     }
     if (node->op == OP_SPLIT || node->op == OP_STACK) {
-        bool split = node->op == OP_SPLIT;
-        int c = NONE;
+        int64_t extent[MAX_LETTERS], sum = 0, whole;
         for (int l = 0; l < sig->letters; l++)
-            c = sig->nosplit >> l & 1 ? l : c;
-        int parts_n = split ? node->outs : node->ins;
-        if (c == NONE || letter_extent(v->net, node, c) != parts_n)
-            fault(v, "node %s has %d parts, its letter has another extent", node->name, parts_n);
+            extent[l] = letter_extent(v->net, node, l);
+        for (int p = 0; p < (node->op == OP_SPLIT ? node->outs : node->ins); p++)
+            sum += part_extent(graph, node, p, extent);
+        whole = extent[split_letter(graph, node)];
+        if (sum != whole)
+            fault(v, "node %s has parts of %lld together, its letter has %lld", node->name,
+                  (long long)sum, (long long)whole);
     }
-    verify_attrs(v, node);
+    if (!node_attrs_fine(graph, node))
+        fault(v, "node %s has attributes out of range", node->name);
 }
 
 static bool check_node_ids(Verifier *v, NodeId id, const Node *node)
@@ -346,6 +301,8 @@ static void verify_read(Verifier *v, const Node *node)
         read = read || id == graph->chain_out || id == graph->grad_out || id == graph->loss;
         for (int p = 0; p < graph->params.n; p++)
             read = read || graph->params.at[p].grad == id;
+        for (int i = 0; i < graph->seeds.n; i++)
+            read = read || graph->seeds.at[i].by == id;
         for (int n = 0; n < graph->nodes.n; n++) {
             for (int i = 0; i < graph->nodes.at[n].ins; i++)
                 read = read || graph->nodes.at[n].in[i] == id;
@@ -373,23 +330,11 @@ static void verify_nodes(Verifier *v)
     }
 }
 
-static bool param_name_fine(const char *name)
-{
-    const char *hole = strstr(name, "{i}");
-    for (const char *c = name; *c; c++) {
-        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
-        bool other = (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
-        if (!letter && !other && !(hole && c >= hole && c < hole + 3))
-            return false;
-    }
-    return name[0] != '\0';
-}
-
 static void verify_param(Verifier *v, int index)
 {
     const Graph *graph = v->graph;
     const Param *param = &graph->params.at[index];
-    if (!param->name || !param_name_fine(param->name)) {
+    if (!param->name || param_name_fault(param->name)) {
         fault(v, "parameter %d has no proper name", index);
         return;
     }
@@ -411,9 +356,12 @@ static void verify_param(Verifier *v, int index)
     }
     if (!groups || axes != value->axes)
         fault(v, "the stored axes of %s do not group those of its value", param->name);
-    if (param->decay != (param->stored >= 2))
-        fault(v, "parameter %s: decay goes with two or more stored axes", param->name);
-    if ((int)param->init < 0 || param->init > INIT_ZEROS || !isfinite(param->std) || param->std < 0)
+    if (param->decay != (param->stored >= 2 && !param->frozen && param->rate == 0))
+        fault(v, "parameter %s: decay goes with two or more stored axes that are trained",
+              param->name);
+    if ((int)param->init < 0 || param->init > INIT_ZEROS || !isfinite(param->std) ||
+        param->std < 0 || !isfinite(param->rate) || param->rate < 0 ||
+        (param->rate > 0 && param->decay))
         fault(v, "parameter %s has no proper start", param->name);
     if (param->grad == NONE)
         return;
@@ -422,6 +370,8 @@ static void verify_param(Verifier *v, int index)
         return;
     }
     const Value *grad = &graph->values.at[param->grad];
+    if (param->frozen && (grad->kind != VALUE_NODE || graph->nodes.at[grad->made].op != OP_ZEROS))
+        fault(v, "parameter %s is frozen, but has a gradient", param->name);
     if (!same_shape(value, grad) || grad->number != NUM_FLOAT)
         fault(v, "the gradient of %s has another shape", param->name);
     if (grad->kind == VALUE_NODE && grad->made >= 0 && grad->made < graph->nodes.n &&
@@ -459,6 +409,12 @@ static void verify_ends(Verifier *v)
         fault(v, "the gradient of chain_out has another shape");
     if (in && grad_out && !same_shape(&values[graph->chain_in], &values[graph->grad_out]))
         fault(v, "the gradient of chain_in has another shape");
+    for (int i = 0; i < graph->seeds.n; i++) {
+        const Seed *seed = &graph->seeds.at[i];
+        if (check_end(v, "seed", seed->of, -1) && check_end(v, "seed", seed->by, -1) &&
+            !same_shape(&values[seed->of], &values[seed->by]))
+            fault(v, "the seed of %s has another shape", values[seed->of].name);
+    }
     if (loss && values[graph->loss].axes != 0)
         fault(v, "the loss is no scalar");
     if (loss == out)

@@ -55,7 +55,8 @@ void model_define(Reader *r, ValueId value, Json at)
     r->defined.at[value] = at;
 }
 
-static const char *const reserved[] = {"ids", "positions", "labels", "weight", "loss", "grad_in"};
+static const char *const reserved[] = {"ids",    "positions", "labels", "weight",
+                                       "starts", "loss",      "grad_in"};
 
 /* C tells identifiers apart by their first 63 letters, and longer names are made of these. */
 static bool is_name(const char *text)
@@ -95,6 +96,27 @@ bool model_new_name(Reader *r, Json at, const char **ret)
     return true;
 }
 
+ValueId model_starts(Reader *r)
+{
+    const Net *net = r->net;
+    ValueId *known = &r->graph->data[DATA_STARTS];
+    if (*known == NONE)
+        graph_value(r->graph, VALUE_DATA, data_text[DATA_STARTS], 2,
+                    (DimId[]){net->batch, net->sequence});
+    return *known;
+}
+
+ValueId model_positions(Reader *r, const char *name, int64_t offset)
+{
+    Attrs iota = {.iota = {.offset = offset}};
+    if (!r->packed)
+        return model_node(r, OP_IOTA, name, "->s", &iota, NULL, 0);
+    ValueId starts = model_starts(r);
+    const char *l = model_letters(r, starts);
+    return model_node(r, OP_PLACES, name, arena_printf(r->arena, "%s->%s", l, l), &iota, &starts,
+                      1);
+}
+
 /* ids and positions exist once an op reads them. */
 static ValueId implicit_value(Reader *r, const char *name)
 {
@@ -102,8 +124,7 @@ static ValueId implicit_value(Reader *r, const char *name)
     if (strcmp(name, "ids") == 0)
         return graph_value(r->graph, VALUE_DATA, name, 2, (DimId[]){net->batch, net->sequence});
     if (strcmp(name, "positions") == 0)
-        return graph_out(r->graph,
-                         graph_node(r->graph, OP_IOTA, "positions", "->s", NULL, NULL, 0));
+        return model_positions(r, name, 0);
     return NONE;
 }
 
@@ -401,7 +422,8 @@ static bool check_total(Reader *r, Json model)
 
 static bool check_head(Reader *r, Json model, const char **ret_name)
 {
-    static const char *const keys[] = {"format", "name", "init_std", "dims", "blocks", "chain"};
+    static const char *const keys[] = {"format", "name",   "init_std", "packed",
+                                       "dims",   "blocks", "chain"};
     static const char *const formats[] = {"lplan-model/1"};
     int format = 0;
     if (!json_want_object(model))
@@ -414,7 +436,8 @@ static bool check_head(Reader *r, Json model, const char **ret_name)
     if (!json_word(json_get(model, "format"), formats, 1, &format) ||
         !json_only_keys(model, keys, COUNT_OF(keys)) ||
         !json_str(json_get(model, "name"), ret_name) ||
-        !json_opt_num(model, "init_std", 0, 1e6, &r->init_std))
+        !json_opt_num(model, "init_std", 0, 1e6, &r->init_std) ||
+        !json_opt_bool(model, "packed", &r->packed))
         return false;
     size_t length = strlen(*ret_name);
     bool fine = length > 0 && length <= 100;

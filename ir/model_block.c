@@ -113,7 +113,7 @@ static bool all_trained(Reader *r)
 {
     bool fine = true;
     for (int p = 0; p < r->graph->params.n; p++) {
-        if (r->graph->params.at[p].grad != NONE)
+        if (r->graph->params.at[p].grad != NONE || r->graph->params.at[p].frozen)
             continue;
         fine = json_fail(r->param_at.at[p], "no gradient reaches parameter \"%s\"",
                          r->graph->params.at[p].name);

@@ -10,26 +10,38 @@
 
 static bool read_embedding(Reader *r, Json op)
 {
-    ValueId in, table;
+    ValueId in = NONE, table;
     const char *out;
-    bool fine = model_operand(r, json_get(op, "in"), &in);
+    int64_t offset = 0;
+    bool fine = model_whole(r, op, "offset", 0, INT64_C(1) << 30, &offset);
+    bool ahead = offset > 0 && str_eq(model_text(json_get(op, "in")), "positions");
+    fine = (ahead || model_operand(r, json_get(op, "in"), &in)) && fine;
     fine = model_new_name(r, json_get(op, "out"), &out) && fine;
     DimId rows;
     Shape cols;
     fine = model_dim(r, json_get(op, "rows"), &rows) && fine;
     if (!model_dims(r, json_get(op, "cols"), 1, &cols) || !fine)
         return false;
+    if (ahead)
+        in = model_positions(r, arena_printf(r->arena, "%s.rows", out), offset);
     if (r->graph->values.at[in].number != NUM_INDEX) {
         json_fail(json_get(op, "in"), "\"%s\" is not a list of ids", r->graph->values.at[in].name);
         diag_help(r->diag, "an embedding looks up \"ids\" or \"positions\"");
         return false;
     }
+    bool placed = in != r->graph->data[DATA_IDS];
+    if (offset > 0 && !placed) {
+        json_fail(json_get(op, "offset"), "ids have no offset");
+        diag_help(r->diag, "only \"positions\" may begin behind row 0");
+        return false;
+    }
     const Dim *sequence = &r->net->dims.at[r->net->sequence];
     const Dim *table_rows = &r->net->dims.at[rows];
-    if (in != r->graph->data[DATA_IDS] && sequence->extent > table_rows->used) {
+    int64_t room = table_rows->used - offset;
+    if (placed && sequence->extent > room) {
         json_fail(json_get(op, "rows"), "%lld positions are more than the %lld rows of dim %s",
-                  (long long)sequence->extent, (long long)table_rows->used, table_rows->name);
-        diag_help(r->diag, "use a sequence of at most %lld tokens", (long long)table_rows->used);
+                  (long long)sequence->extent, (long long)room, table_rows->name);
+        diag_help(r->diag, "use a sequence of at most %lld tokens", (long long)room);
         return false;
     }
     Shape shape = model_shape_of(r, in), weight = {.axes = 2, .dim = {rows, cols.dim[0]}};
@@ -81,11 +93,9 @@ static bool linear_shape(Reader *r, Json op, ValueId in, Shape to, Shape from, S
         diag_help(r->diag, "give the output a dim of its own with the same extent");
         return false;
     }
-    if (rest + to.axes > MAX_AXES || from.axes + to.axes > MAX_AXES) {
-        json_fail(op, "the output or the weight has more than %d axes", MAX_AXES);
-        diag_help(r->diag, "join dims that are not split apart anywhere");
+    if (!model_axes_fit(r, op, rest + to.axes, "the output") ||
+        !model_axes_fit(r, op, from.axes + to.axes, "the weight"))
         return false;
-    }
     *ret = (Shape){.axes = rest + to.axes};
     memcpy(ret->dim, x.dim, (size_t)rest * sizeof *x.dim);
     memcpy(ret->dim + rest, to.dim, (size_t)to.axes * sizeof *x.dim);
@@ -130,6 +140,58 @@ static bool read_linear(Reader *r, Json op)
     return add_bias(r, op, json_get(op, "bias"), out, graph_out(r->graph, product), to.axes);
 }
 
+/* Parameter over the last axes of a value, or ones when the file names none. */
+static bool norm_gain(Reader *r, Json op, Shape x, int axes, ValueId *ret)
+{
+    Shape gain = {.axes = axes};
+    memcpy(gain.dim, x.dim + x.axes - axes, (size_t)axes * sizeof *gain.dim);
+    int each = axes > 1 && !json_has(op, "axes"); /* a table: a gain for each vector */
+    if (json_has(op, "gain"))
+        return model_param(r, json_get(op, "gain"), gain, (int[]){axes - each, 1}, 1 + each,
+                           INIT_ONES, ret);
+    *ret = model_node(
+        r, OP_ONES, arena_printf(r->arena, "%s.gain", model_text(json_get(op, "out"))),
+        arena_printf(r->arena, "->%s", model_shape_letters(r, gain.dim, axes)), NULL, NULL, 0);
+    return true;
+}
+
+/* Root mean square over several axes, as graph: a shard of them sums its own part. */
+static ValueId wide_rms(Reader *r, ValueId in, const char *out, double eps, Shape x, int axes)
+{
+    double columns = 1;
+    for (int a = x.axes - axes; a < x.axes; a++)
+        columns *= (double)r->net->dims.at[x.dim[a]].extent;
+    Attrs root = {.curve = {.kind = CURVE_RSQRT, .a = 1 / columns, .b = eps}};
+    const char *l = model_letters(r, in), *row = model_shape_letters(r, x.dim, x.axes - axes);
+    ValueId square =
+        model_node(r, OP_EINSUM, arena_printf(r->arena, "%s.square", out),
+                   arena_printf(r->arena, "%s,%s->%s", l, l, row), NULL, (ValueId[]){in, in}, 2);
+    ValueId rate = model_node(r, OP_CURVE, arena_printf(r->arena, "%s.rate", out),
+                              arena_printf(r->arena, "%s->%s", row, row), &root, &square, 1);
+    return model_node(r, OP_EINSUM, arena_printf(r->arena, "%s.unit", out),
+                      arena_printf(r->arena, "%s,%s->%s", l, row, l), NULL, (ValueId[]){in, rate},
+                      2);
+}
+
+/* The axes that are normalised, and those over which the gain lies; usually the last one. */
+static bool norm_axes(Reader *r, Json op, Shape x, const Attr_norm *norm, int64_t *ret_axes,
+                      int64_t *ret_gain)
+{
+    *ret_axes = 1;
+    if (!json_opt_int(op, "axes", 1, x.axes, ret_axes))
+        return false;
+    *ret_gain = *ret_axes;
+    if (!json_opt_int(op, "gain_axes", 1, x.axes, ret_gain))
+        return false;
+    bool plain = *ret_axes == 1 && *ret_gain == 1;
+    if (plain ||
+        (norm->shift == 0 && !json_has(op, "bias") && (*ret_axes == 1 || norm->kind == NORM_RMS)))
+        return true;
+    json_fail(op, "a norm or gain over several axes has no bias and no shift, and is rms");
+    diag_help(r->diag, "normalise the last axis alone");
+    return false;
+}
+
 static bool read_norm(Reader *r, Json op)
 {
     int words = 0, kind = 0;
@@ -137,16 +199,39 @@ static bool read_norm(Reader *r, Json op)
     ValueId in, gain;
     const char *out;
     Attrs attrs = {.norm = {.eps = 0}};
+    int64_t axes, gain_axes;
     bool fine = model_in_out(r, op, &in, &out);
     fine = json_word(json_get(op, "kind"), word, words, &kind) && fine;
     fine = json_num(model_attribute(r, op, "eps"), DBL_MIN, 1, &attrs.norm.eps) && fine;
+    fine = model_number(r, op, "shift", -1e3, 1e3, &attrs.norm.shift) && fine;
     if (!fine)
         return false;
     attrs.norm.kind = (NormKind)kind;
-    Shape x = model_shape_of(r, in), g = {.axes = 1, .dim = {x.dim[x.axes - 1]}};
-    if (!model_param(r, json_get(op, "gain"), g, (int[]){1}, 1, INIT_ONES, &gain))
+    Shape x = model_shape_of(r, in);
+    if (!norm_axes(r, op, x, &attrs.norm, &axes, &gain_axes))
         return false;
     const char *l = model_letters(r, in);
+    if (axes > 1 || gain_axes > 1) {
+        Shape last = {.axes = 1, .dim = {x.dim[x.axes - 1]}};
+        if (axes > 1)
+            in = wide_rms(r, in, out, attrs.norm.eps, x, (int)axes);
+        else {
+            ValueId ones = model_node(
+                r, OP_ONES, arena_printf(r->arena, "%s.ones", out),
+                arena_printf(r->arena, "->%s", model_shape_letters(r, last.dim, 1)), NULL, NULL, 0);
+            in = model_node(r, OP_NORM, arena_printf(r->arena, "%s.unit", out),
+                            arena_printf(r->arena, "%s,%s->%s", l, model_letters(r, ones), l),
+                            &attrs, (ValueId[]){in, ones}, 2);
+        }
+        if (!norm_gain(r, op, x, (int)gain_axes, &gain))
+            return false;
+        const char *sig = arena_printf(r->arena, "%s,%s->%s", l, model_letters(r, gain), l);
+        return model_emit_out(r, op, OP_EINSUM, out, sig, NULL, (ValueId[]){in, gain}, 2);
+    }
+    if (!norm_gain(r, op, x, 1, &gain))
+        return false;
+    if (attrs.norm.shift != 0 && json_has(op, "gain")) /* as a whole the gain begins at one */
+        r->graph->params.at[r->graph->values.at[gain].out].init = INIT_ZEROS;
     const char *sig = arena_printf(r->arena, "%s,%s->%s", l, model_letters(r, gain), l);
     if (!json_has(op, "bias"))
         return model_emit_out(r, op, OP_NORM, out, sig, &attrs, (ValueId[]){in, gain}, 2);
@@ -167,14 +252,37 @@ static bool pointwise(Reader *r, Json op, OpId id, const Attrs *attrs)
     return model_emit_out(r, op, id, out, arena_printf(r->arena, "%s->%s", l, l), attrs, &in, 1);
 }
 
+/* Functions without parameters and those with "a" and "b" are one list of words to the file. */
 static bool read_act(Reader *r, Json op)
 {
-    int words = 0, kind = 0;
-    const char *const *word = op_words_act(&words);
-    if (!json_word(model_attribute(r, op, "kind"), word, words, &kind))
+    enum { MOST = ACT_KIND_COUNT + CURVE_KIND_COUNT };
+    int acts = 0, curves = 0, kind = 0;
+    const char *const *act = op_words_act(&acts), *const *curve = op_words_curve(&curves);
+    const char *word[MOST];
+    memcpy(word, act, (size_t)acts * sizeof *word);
+    memcpy(word + acts, curve, (size_t)curves * sizeof *word);
+    if (!json_word(model_attribute(r, op, "kind"), word, acts + curves, &kind))
         return false;
-    Attrs attrs = {.act = {.kind = (ActKind)kind}};
-    return pointwise(r, op, OP_ACT, &attrs);
+    if (kind < acts) {
+        Attrs attrs = {.act = {.kind = (ActKind)kind}};
+        return pointwise(r, op, OP_ACT, &attrs);
+    }
+    Attrs attrs = {.curve = {.kind = (CurveKind)(kind - acts)}};
+    Attr_curve *c = &attrs.curve;
+    if (!json_num(model_attribute(r, op, "a"), -1e30, 1e30, &c->a) ||
+        !model_number(r, op, "b", -1e30, 1e30, &c->b))
+        return false;
+    if (c->kind == CURVE_CLAMP && c->b <= c->a) {
+        json_fail(op, "a clamp from %g to %g", c->a, c->b);
+        diag_help(r->diag, "\"b\" is the upper end, more than \"a\"");
+        return false;
+    }
+    if ((c->kind == CURVE_SOFTCAP || c->kind == CURVE_SWISH) && c->a <= 0) {
+        json_fail(model_attribute(r, op, "a"), "\"a\" must be more than 0");
+        diag_help(r->diag, "it is the cap of softcap, the slope of swish");
+        return false;
+    }
+    return pointwise(r, op, OP_CURVE, &attrs);
 }
 
 static bool read_scale(Reader *r, Json op)
@@ -192,14 +300,18 @@ static bool read_mul(Reader *r, Json op)
     bool fine = model_floats(r, json_get(op, "in"), 2, in);
     if (!model_new_name(r, json_get(op, "out"), &out) || !fine)
         return false;
-    if (!model_same_shape(model_shape_of(r, in[0]), model_shape_of(r, in[1]))) {
-        model_mismatch(r, json_get(op, "in"), "a product needs one shape", in[0], in[1]);
-        diag_help(r->diag, "make both of the same dims in the same order");
-        return false;
-    }
+    Shape a = model_shape_of(r, in[0]), b = model_shape_of(r, in[1]);
     const char *l = model_letters(r, in[0]);
-    return model_emit_out(r, op, OP_MUL, out, arena_printf(r->arena, "%s,%s->%s", l, l, l), NULL,
-                          in, 2);
+    if (model_same_shape(a, b))
+        return model_emit_out(r, op, OP_MUL, out, arena_printf(r->arena, "%s,%s->%s", l, l, l),
+                              NULL, in, 2);
+    if (model_is_part(a, b))
+        return model_emit_out(r, op, OP_EINSUM, out,
+                              arena_printf(r->arena, "%s,%s->%s", l, model_letters(r, in[1]), l),
+                              NULL, in, 2);
+    model_mismatch(r, json_get(op, "in"), "shapes do not multiply", in[0], in[1]);
+    diag_help(r->diag, "the second has the dims of the first, or some of them in their order");
+    return false;
 }
 
 static bool read_add(Reader *r, Json op)
@@ -225,148 +337,88 @@ static bool read_add(Reader *r, Json op)
     return false;
 }
 
-static bool rope_scaling(Reader *r, Json at, Attr_rope *rope)
+/* "parts": for each name the dims that it has in place of the whole one; all empty when absent. */
+static bool read_parts(Reader *r, Json op, int count, Shape ret[MAX_OUT])
 {
-    static const char *const keys[] = {"kind", "factor", "low", "high", "original"};
-    if (!model_present(at))
+    Json parts = json_get(op, "parts");
+    for (int i = 0; i < count; i++)
+        ret[i] = (Shape){0};
+    if (!json_has(op, "parts"))
         return true;
-    int words = 0, kind = 0;
-    const char *const *word = op_words_rope(&words);
-    bool fine = json_want_object(at) && json_only_keys(at, keys, COUNT_OF(keys));
-    if (!fine || !json_word(json_get(at, "kind"), word, words, &kind))
+    if (!json_want_array(parts))
         return false;
-    rope->scaling = (RopeScaling)kind;
-    if (kind == ROPE_PLAIN)
-        return true;
-    fine = json_num(json_get(at, "factor"), 1e-6, 1e6, &rope->factor);
-    if (kind == ROPE_LINEAR)
-        return fine;
-    fine = json_num(json_get(at, "low"), 1e-6, 1e6, &rope->low) && fine;
-    fine = json_num(json_get(at, "high"), 1e-6, 1e6, &rope->high) && fine;
-    fine = json_int(json_get(at, "original"), 1, INT64_C(1) << 40, &rope->original) && fine;
-    if (fine && rope->high <= rope->low) {
-        json_fail(json_get(at, "high"), "\"high\" must be more than \"low\"");
-        diag_help(r->diag, "Llama 3.1 has low 1 and high 4");
+    if (json_len(parts) != count) {
+        json_fail(parts, "%d parts for %d names", json_len(parts), count);
+        diag_help(r->diag, "list the dims of each part, [] for one without");
         return false;
     }
-    return fine;
-}
-
-static bool read_rope(Reader *r, Json op)
-{
-    ValueId in;
-    const char *out;
-    Attrs attrs = {.rope = {.theta = 0}};
-    Attr_rope *rope = &attrs.rope;
-    bool fine = model_in_out(r, op, &in, &out);
-    fine = json_num(model_attribute(r, op, "theta"), 1, 1e15, &rope->theta) && fine;
-    bool interleaved = false;
-    fine = json_opt_bool(op, "interleaved", &interleaved) && fine;
-    fine = rope_scaling(r, model_attribute(r, op, "scaling"), rope) && fine;
-    if (!fine)
-        return false;
-    rope->interleaved = interleaved;
-    Shape x = model_shape_of(r, in);
-    if (x.axes < 3 || x.dim[0] != r->net->batch || x.dim[1] != r->net->sequence) {
-        json_fail(json_get(op, "in"), "rope turns [b, s, ..., d], \"%s\" is %s",
-                  r->graph->values.at[in].name, model_value_shape(r, in));
-        diag_help(r->diag, "apply it to the heads, before attention");
-        return false;
+    for (int i = 0; i < count; i++) {
+        Json part = json_at(parts, i);
+        if (!json_want_array(part) || (json_len(part) > 0 && !model_dims(r, part, 2, &ret[i])))
+            return false;
     }
-    int64_t width = r->net->dims.at[x.dim[x.axes - 1]].extent;
-    rope->rotary = width;
-    if (!json_opt_int(op, "rotary", 2, width, &rope->rotary))
-        return false;
-    if (rope->rotary % 2 != 0) {
-        json_fail(json_has(op, "rotary") ? json_get(op, "rotary") : op,
-                  "%lld rotary features do not pair up", (long long)rope->rotary);
-        diag_help(r->diag, "use an even head width, or an even \"rotary\"");
-        return false;
-    }
-    const char *l = model_letters(r, in);
-    return model_emit_out(r, op, OP_ROPE, out, arena_printf(r->arena, "%s->%s", l, l), &attrs, &in,
-                          1);
+    return true;
 }
 
-/* The letters of keys: those of the value with t for s. */
-static const char *key_letters(const Reader *r, ValueId id)
+/* A value's shape with one axis replaced. */
+static bool part_shape(Reader *r, Json op, Shape whole, int axis, Shape part, Shape *ret)
 {
-    char *text = arena_strdup(r->arena, model_letters(r, id));
-    text[1] = 't';
-    return text;
-}
-
-static bool attention_shapes(Reader *r, Json at, const ValueId in[3])
-{
-    Shape q = model_shape_of(r, in[0]), k = model_shape_of(r, in[1]), v = model_shape_of(r, in[2]);
-    for (int i = 0; i < 3; i++) {
-        Shape x = model_shape_of(r, in[i]);
-        if (x.axes >= 3 && x.dim[0] == r->net->batch && x.dim[1] == r->net->sequence)
+    if (!model_axes_fit(r, op, whole.axes - 1 + part.axes, "a part"))
+        return false;
+    *ret = (Shape){.axes = whole.axes - 1 + part.axes};
+    memcpy(ret->dim, whole.dim, (size_t)axis * sizeof *ret->dim);
+    memcpy(ret->dim + axis, part.dim, (size_t)part.axes * sizeof *ret->dim);
+    memcpy(ret->dim + axis + part.axes, whole.dim + axis + 1,
+           (size_t)(whole.axes - 1 - axis) * sizeof *ret->dim);
+    for (int i = 0; i < part.axes; i++) {
+        if (!model_has_dim(whole.dim, whole.axes, part.dim[i]))
             continue;
-        json_fail(json_at(at, i), "attention reads [b, s, ..., d], \"%s\" is %s",
-                  r->graph->values.at[in[i]].name, model_value_shape(r, in[i]));
-        diag_help(r->diag, "make heads with \"to\": [\"g\", \"r\", \"d\"]");
+        json_fail(op, "dim %s is in the whole already", model_dim_name(r, part.dim[i]));
+        diag_help(r->diag, "give the part a dim of its own");
         return false;
     }
-    if (!model_same_shape(k, v)) {
-        model_mismatch(r, at, "keys and values need one shape", in[1], in[2]);
-        diag_help(r->diag, "project both to the same dims");
-        return false;
-    }
-    bool heads = k.axes <= q.axes && q.dim[q.axes - 1] == k.dim[k.axes - 1] &&
-                 memcmp(q.dim, k.dim, (size_t)(k.axes - 1) * sizeof *q.dim) == 0;
-    if (!heads) {
-        model_mismatch(r, at, "the heads of the keys must begin those of the queries", in[0],
-                       in[1]);
-        diag_help(r->diag, "queries [b, s, g, r, d] go with keys [b, s, g, d]");
-    }
-    return heads;
+    return true;
 }
 
-static bool read_attention(Reader *r, Json op)
+static bool parts_fill(Reader *r, Json op, DimId dim, const Shape *part, int count)
 {
-    ValueId in[3];
-    const char *out;
-    bool fine = model_floats(r, json_get(op, "in"), 3, in);
-    if (!model_new_name(r, json_get(op, "out"), &out) || !fine)
-        return false;
-    if (!attention_shapes(r, json_get(op, "in"), in))
-        return false;
-    Shape q = model_shape_of(r, in[0]);
-    Attrs attrs = {.attention = {.causal = true}};
-    Attr_attention *a = &attrs.attention;
-    a->scale = 1 / sqrt((double)r->net->dims.at[q.dim[q.axes - 1]].extent);
-    bool causal = true;
-    Json scale = model_attribute(r, op, "scale"), window = model_attribute(r, op, "window");
-    Json masked = model_attribute(r, op, "causal");
-    if (model_present(scale))
-        fine = json_num(scale, DBL_MIN, 1e6, &a->scale) && fine;
-    if (model_present(window))
-        fine = json_int(window, 1, INT64_C(1) << 40, &a->window) && fine;
-    if (model_present(masked))
-        fine = json_bool(masked, &causal) && fine;
-    if (!fine)
-        return false;
-    a->causal = causal;
-    if (a->window > 0 && !causal) {
-        json_fail(window, "a window without a causal mask");
-        diag_help(r->diag, "a window counts back from the query: leave \"causal\" true");
-        return false;
+    int64_t sum = 0, whole = r->net->dims.at[dim].extent;
+    for (int i = 0; i < count; i++) {
+        int64_t n = 1;
+        for (int a = 0; a < part[i].axes; a++)
+            n = extent_product(n, r->net->dims.at[part[i].dim[a]].extent);
+        sum += n;
     }
-    const char *ql = model_letters(r, in[0]), *kl = key_letters(r, in[1]);
-    const char *sig =
-        arena_printf(r->arena, "%s,%s,%s->%s,%.*s", ql, kl, kl, ql, (int)strlen(ql) - 1, ql);
-    return model_emit_out(r, op, OP_ATTENTION, out, sig, &attrs, in, 3);
+    if (sum == whole)
+        return true;
+    json_fail(op, "parts of %lld together, dim %s has %lld", (long long)sum, model_dim_name(r, dim),
+              (long long)whole);
+    diag_help(r->diag, "a part without dims counts one; the parts make up the whole dim");
+    return false;
+}
+
+static bool split_count(Reader *r, Json at, int *ret)
+{
+    if (!json_want_array(at))
+        return false;
+    *ret = json_len(at);
+    if (*ret >= 2 && *ret <= MAX_OUT)
+        return true;
+    json_fail(at, "%d parts", *ret);
+    diag_help(r->diag, "2 or %d are possible", MAX_OUT);
+    return false;
 }
 
 static bool read_split(Reader *r, Json op)
 {
     ValueId in;
     DimId dim;
+    int count = 0;
+    Shape part[MAX_OUT], made;
     bool fine = model_float(r, json_get(op, "in"), &in);
     fine = model_dim(r, json_get(op, "dim"), &dim) && fine;
     Json out = json_get(op, "out");
-    if (!json_want_array(out) || !fine)
+    if (!split_count(r, out, &count) || !fine || !read_parts(r, op, count, part))
         return false;
     Shape x = model_shape_of(r, in);
     int axis = 0;
@@ -378,103 +430,146 @@ static bool read_split(Reader *r, Json op)
         diag_help(r->diag, "split over a dim of the value");
         return false;
     }
-    int64_t extent = r->net->dims.at[dim].extent;
-    if (extent < 2 || extent > MAX_OUT || json_len(out) != extent) {
-        json_fail(out, "%d names for a split of %s into %lld parts", json_len(out),
-                  model_dim_name(r, dim), (long long)extent);
-        diag_help(r->diag, "a split makes 2 or %d parts, one name each", MAX_OUT);
-        return false;
-    }
     const char *name[MAX_OUT] = {0};
-    for (int i = 0; i < (int)extent; i++) {
+    Str sig = str_new(r->arena);
+    str_putf(&sig, "%s->", model_letters(r, in));
+    for (int i = 0; i < count; i++) {
         fine = model_new_name(r, json_at(out, i), &name[i]) && fine;
         for (int j = 0; fine && j < i; j++) {
             if (strcmp(name[i], name[j]) == 0)
                 fine = json_fail(json_at(out, i), "\"%s\" names two parts", name[i]);
         }
+        if (!fine || !part_shape(r, op, x, axis, part[i], &made))
+            return false;
+        str_putf(&sig, "%s%s", i > 0 ? "," : "", model_shape_letters(r, made.dim, made.axes));
     }
-    if (!fine)
+    if (!parts_fill(r, op, dim, part, count))
         return false;
-    const char *l = model_letters(r, in);
-    Str sig = str_new(r->arena);
-    str_putf(&sig, "%s->", l);
-    for (int i = 0; i < (int)extent; i++)
-        str_putf(&sig, "%s%.*s%s", i > 0 ? "," : "", axis, l, l + axis + 1);
     NodeId node = graph_node_named(r->graph, OP_SPLIT, name, sig.at, NULL, &in, 1);
-    for (int i = 0; i < (int)extent; i++)
+    for (int i = 0; i < count; i++)
         model_define(r, r->graph->nodes.at[node].out[i], json_at(out, i));
     return model_check_size(r, op, &r->graph->nodes.at[node]);
 }
 
-/* log softmax and pick, as graph: m = max z, Z = sum exp(z - m), nll = log Z + m - z[label], loss =
- * sum nll * weight. */
-static bool read_cross_entropy(Reader *r, Json op)
+/* The reverse: parts are joined along a dim that none of them has. */
+static bool read_concat(Reader *r, Json op)
 {
-    ValueId z;
-    if (!model_float(r, json_get(op, "in"), &z))
+    ValueId in[MAX_OUT];
+    DimId dim;
+    int count = 0;
+    const char *out;
+    Shape part[MAX_OUT], whole = {0}, again;
+    bool fine = model_dim(r, json_get(op, "dim"), &dim);
+    Json at = json_get(op, "in");
+    if (!split_count(r, at, &count) || !fine || !model_floats(r, at, count, in) ||
+        !model_new_name(r, json_get(op, "out"), &out) || !read_parts(r, op, count, part))
         return false;
-    Graph *graph = r->graph;
-    Shape x = model_shape_of(r, z);
-    if (x.axes != 3 || x.dim[0] != r->net->batch || x.dim[1] != r->net->sequence) {
-        json_fail(json_get(op, "in"), "cross_entropy reads [b, s, v], \"%s\" is %s",
-                  graph->values.at[z].name, model_value_shape(r, z));
-        diag_help(r->diag, "project to one vocabulary dim first");
+    Shape first = model_shape_of(r, in[0]);
+    int axis = first.axes - part[0].axes;
+    while (axis > 0 && part[0].axes > 0 && first.dim[axis] != part[0].dim[0])
+        axis--;
+    int rest = first.axes - axis - part[0].axes;
+    if (axis < 0 || model_has_dim(first.dim, first.axes, dim)) {
+        json_fail(op,
+                  axis < 0 ? "\"%s\" lacks the dims of its part" : "dim %s is in the parts already",
+                  axis < 0 ? r->graph->values.at[in[0]].name : model_dim_name(r, dim));
+        diag_help(r->diag, "join along a dim of its own");
         return false;
     }
-    if (graph->loss != NONE) {
-        json_fail(op, "a second cross_entropy in this block");
-        diag_help(r->diag, "keep one loss");
+    whole.axes = axis + 1 + rest;
+    if (!model_axes_fit(r, op, whole.axes, "the whole"))
+        return false;
+    memcpy(whole.dim, first.dim, (size_t)axis * sizeof *whole.dim);
+    whole.dim[axis] = dim;
+    memcpy(whole.dim + axis + 1, first.dim + axis + part[0].axes, (size_t)rest * sizeof *whole.dim);
+    Str sig = str_new(r->arena);
+    for (int i = 0; i < count; i++) {
+        if (!part_shape(r, op, whole, axis, part[i], &again))
+            return false;
+        if (!model_same_shape(again, model_shape_of(r, in[i]))) {
+            json_fail(json_at(at, i), "\"%s\" is %s, the part would be %s",
+                      r->graph->values.at[in[i]].name, model_value_shape(r, in[i]),
+                      model_shape(r, again.axes, again.dim));
+            diag_help(r->diag, "parts differ only in their own dims");
+            return false;
+        }
+        str_putf(&sig, "%s%s", i > 0 ? "," : "", model_letters(r, in[i]));
+    }
+    if (!parts_fill(r, op, dim, part, count))
+        return false;
+    str_putf(&sig, "->%s", model_shape_letters(r, whole.dim, whole.axes));
+    return model_emit_out(r, op, OP_STACK, out, sig.at, NULL, in, count);
+}
+
+static bool read_broadcast(Reader *r, Json op)
+{
+    ValueId in;
+    const char *out;
+    Shape made;
+    bool fine = model_in_out(r, op, &in, &out);
+    if (!model_dims(r, json_get(op, "dims"), MAX_AXES, &made) || !fine)
+        return false;
+    if (!model_is_part(made, model_shape_of(r, in))) {
+        json_fail(json_get(op, "dims"), "\"%s\" %s is no part of %s", r->graph->values.at[in].name,
+                  model_value_shape(r, in), model_shape(r, made.axes, made.dim));
+        diag_help(r->diag, "list all dims of the result: those of \"in\" in their order, and the "
+                           "new ones");
         return false;
     }
-    DimId row[2] = {r->net->batch, r->net->sequence};
-    ValueId labels = graph_value(graph, VALUE_DATA, data_text[DATA_LABELS], 2, row);
-    ValueId weight = graph_value(graph, VALUE_DATA, data_text[DATA_WEIGHT], 2, row);
-    const char *zl = model_letters(r, z), *rl = model_letters(r, labels);
-    NodeId max, sum, pick, nll, loss;
-    const char *sig = arena_printf(r->arena, "%s->%s", zl, rl);
-    if (!model_emit(r, op, OP_VMAX, "loss.max", sig, NULL, &z, 1, &max))
-        return false;
-    ValueId m = graph_out(graph, max);
-    sig = arena_printf(r->arena, "%s,%s->%s", zl, rl, rl);
-    if (!model_emit(r, op, OP_SUMEXP, "loss.sumexp", sig, NULL, (ValueId[]){z, m}, 2, &sum))
-        return false;
-    sig = arena_printf(r->arena, "%s,%s->%s", rl, zl, rl);
-    if (!model_emit(r, op, OP_PICK, "loss.pick", sig, NULL, (ValueId[]){labels, z}, 2, &pick))
-        return false;
-    ValueId three[3] = {graph_out(graph, sum), m, graph_out(graph, pick)};
-    sig = arena_printf(r->arena, "%s,%s,%s->%s", rl, rl, rl, rl);
-    if (!model_emit(r, op, OP_NLL, "loss.nll", sig, NULL, three, 3, &nll))
-        return false;
-    sig = arena_printf(r->arena, "%s,%s->", rl, rl);
-    if (!model_emit(r, op, OP_EINSUM, "loss", sig, NULL, (ValueId[]){graph_out(graph, nll), weight},
-                    2, &loss))
-        return false;
-    graph->loss = graph_out(graph, loss);
-    return true;
+    return model_emit_out(r, op, OP_BROADCAST, out,
+                          arena_printf(r->arena, "%s->%s", model_letters(r, in),
+                                       model_shape_letters(r, made.dim, made.axes)),
+                          NULL, &in, 1);
 }
 
 /* ---- the table ---- */
+
+enum { MAX_KEYS = 16 };
 
 typedef struct OpReader {
     const char *name;
     bool (*read)(Reader *r, Json op);
     int each; /* the first so many keys are attributes, which "each" may set */
     int keys;
-    const char *key[8];
+    const char *key[MAX_KEYS];
 } OpReader;
 
 static const OpReader op_readers[] = {
-    {"embedding", read_embedding, 0, 5, {"in", "out", "rows", "cols", "table"}},
+    {"embedding", read_embedding, 1, 6, {"offset", "in", "out", "rows", "cols", "table"}},
     {"linear", read_linear, 0, 7, {"in", "out", "to", "from", "weight", "bias", "transposed"}},
-    {"norm", read_norm, 1, 6, {"eps", "kind", "in", "out", "gain", "bias"}},
-    {"act", read_act, 1, 3, {"kind", "in", "out"}},
+    {"norm",
+     read_norm,
+     2,
+     9,
+     {"eps", "shift", "kind", "in", "out", "gain", "bias", "axes", "gain_axes"}},
+    {"act", read_act, 3, 5, {"kind", "a", "b", "in", "out"}},
     {"mul", read_mul, 0, 2, {"in", "out"}},
     {"add", read_add, 0, 2, {"in", "out"}},
     {"scale", read_scale, 1, 3, {"factor", "in", "out"}},
-    {"rope", read_rope, 2, 6, {"theta", "scaling", "interleaved", "rotary", "in", "out"}},
-    {"attention", read_attention, 3, 5, {"scale", "window", "causal", "in", "out"}},
-    {"split", read_split, 0, 3, {"in", "dim", "out"}},
-    {"cross_entropy", read_cross_entropy, 0, 1, {"in"}},
+    {"split", read_split, 0, 4, {"in", "dim", "out", "parts"}},
+    {"concat", read_concat, 0, 4, {"in", "dim", "out", "parts"}},
+    {"broadcast", read_broadcast, 0, 3, {"in", "out", "dims"}},
+    {"rope", model_read_rope, 2, 6, {"theta", "scaling", "interleaved", "rotary", "in", "out"}},
+    {"temper", model_read_temper, 3, 5, {"scale", "length", "ahead", "in", "out"}},
+    {"attention",
+     model_read_attention,
+     5,
+     9,
+     {"scale", "window", "chunk", "causal", "softcap", "alibi", "sink", "in", "out"}},
+    {"router",
+     model_read_router,
+     12,
+     16,
+     {"score", "after", "groups", "kept", "by", "renormalise", "epsilon", "scale", "capacity",
+      "balance", "z", "bias_rate", "bias", "k", "in", "out"}},
+    {"expert_linear",
+     model_read_expert_linear,
+     0,
+     10,
+     {"in", "choice", "out", "experts", "to", "from", "weight", "bias", "transposed", "flat"}},
+    {"combine", model_read_combine, 0, 2, {"in", "out"}},
+    {"frozen", model_read_frozen, 0, 2, {"param", "axes"}},
+    {"cross_entropy", model_read_cross_entropy, 2, 3, {"smoothing", "z", "in"}},
 };
 
 const char *const *model_op_attributes(const char *op, int *ret_count)
@@ -498,7 +593,7 @@ bool model_read_op(Reader *r, Json op)
     if (!json_want_object(op) || !json_word(json_get(op, "op"), words, COUNT_OF(words), &which))
         return false;
     const OpReader *reader = &op_readers[which];
-    const char *keys[9] = {"op"};
+    const char *keys[MAX_KEYS + 1] = {"op"};
     for (int i = 0; i < reader->keys; i++)
         keys[i + 1] = reader->key[i];
     return json_only_keys(op, keys, reader->keys + 1) && reader->read(r, op);

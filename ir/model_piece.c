@@ -42,6 +42,15 @@ bool model_has_dim(const DimId *dim, int axes, DimId what)
     return false;
 }
 
+bool model_axes_fit(Reader *r, Json op, int axes, const char *what)
+{
+    if (axes <= MAX_AXES)
+        return true;
+    json_fail(op, "%s has more than %d axes", what, MAX_AXES);
+    diag_help(r->diag, "join dims that are not split apart anywhere");
+    return false;
+}
+
 const char *model_dim_name(const Reader *r, DimId dim)
 {
     return r->net->dims.at[dim].name;
@@ -107,21 +116,14 @@ static bool param_text(Reader *r, Json at, const char **ret)
     const char *text = NULL;
     if (!json_str(at, &text))
         return false;
-    size_t length = strlen(text);
-    const char *hole = strstr(text, "{i}");
-    bool fine = length > 0 && length <= 200;
-    for (const char *c = text; *c && fine; c++) {
-        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
-        bool other = (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
-        bool in_hole = hole && c >= hole && c < hole + 3;
-        fine = letter || other || in_hole;
-    }
-    if (!fine) {
-        json_fail(at, "\"%s\" is no parameter name", text);
-        diag_help(r->diag, "letters, digits, '_', '.', '-' and one {i} for the layer number");
+    const char *why = param_name_fault(text);
+    if (why) {
+        json_fail(at, "\"%s\" is no parameter name: %s", text, why);
+        diag_help(r->diag, "letters, digits, '_', '.', '-', one {i} for the layer number, {e} for "
+                           "the expert, [a:b] for rows of a tensor");
         return false;
     }
-    if (r->repeated && !hole) {
+    if (r->repeated && !strstr(text, "{i}")) {
         json_fail(at, "parameter \"%s\" of a repeated block has no {i}", text);
         diag_help(r->diag, "write {i} where the layer number stands");
         return false;
@@ -139,9 +141,9 @@ static const char *param_value_name(Reader *r, const char *text)
         text = hole + strlen("{i}.");
     char *name = arena_printf(r->arena, "w.%s", text);
     if (strchr(text, '.') && name_is_identifier(text, true))
-        name += 2;
+        name += strlen("w.");
     for (char *c = name; *c; c++) {
-        if (*c == '-' || *c == '{' || *c == '}')
+        if (strchr("-{}[]:", *c))
             *c = '_';
     }
     return graph_fresh_name(r->graph, name);
@@ -185,6 +187,36 @@ bool model_param(Reader *r, Json at, Shape shape, const int *group, int stored, 
     memset(param->group, 0, sizeof param->group);
     memcpy(param->group, group, (size_t)stored * sizeof *group);
     vec_push(r->arena, &r->param_at) = at;
+    return true;
+}
+
+/* A parameter that is loaded and stored with the model, and that nothing reads: {"op": "frozen",
+ * "param": NAME, "axes": [[dims of the first stored axis], ...]}. */
+bool model_read_frozen(Reader *r, Json op)
+{
+    Json axes = json_get(op, "axes");
+    Shape all = {0}, part;
+    int group[MAX_AXES] = {0}, stored = json_len(axes);
+    if (!json_want_array(axes))
+        return false;
+    if (stored < 1 || stored > MAX_AXES) {
+        json_fail(axes, "%d stored axes", stored);
+        diag_help(r->diag, "1 to %d are possible", MAX_AXES);
+        return false;
+    }
+    for (int i = 0; i < stored; i++) {
+        if (!model_dims(r, json_at(axes, i), MAX_AXES - all.axes, &part))
+            return false;
+        memcpy(all.dim + all.axes, part.dim, (size_t)part.axes * sizeof *part.dim);
+        all.axes += part.axes;
+        group[i] = part.axes;
+    }
+    ValueId value;
+    if (!model_param(r, json_get(op, "param"), all, group, stored, INIT_NORMAL, &value))
+        return false;
+    Param *param = &r->graph->params.at[r->graph->values.at[value].out];
+    param->frozen = true;
+    param->decay = false;
     return true;
 }
 
@@ -251,4 +283,37 @@ bool model_mismatch(Reader *r, Json at, const char *what, ValueId a, ValueId b)
     json_fail(at, "%s: \"%s\" is %s, \"%s\" is %s", what, graph->values.at[a].name,
               model_value_shape(r, a), graph->values.at[b].name, model_value_shape(r, b));
     return false;
+}
+
+bool model_is_part(Shape whole, Shape part)
+{
+    int at = 0;
+    for (int a = 0; a < whole.axes && at < part.axes; a++)
+        at += whole.dim[a] == part.dim[at];
+    return at == part.axes;
+}
+
+bool model_number(Reader *r, Json op, const char *key, double min, double max, double *ret)
+{
+    Json at = model_attribute(r, op, key);
+    return !model_present(at) || json_num(at, min, max, ret);
+}
+
+bool model_whole(Reader *r, Json op, const char *key, int64_t min, int64_t max, int64_t *ret)
+{
+    Json at = model_attribute(r, op, key);
+    return !model_present(at) || json_int(at, min, max, ret);
+}
+
+bool model_flag(Reader *r, Json op, const char *key, bool *ret)
+{
+    Json at = model_attribute(r, op, key);
+    return !model_present(at) || json_bool(at, ret);
+}
+
+ValueId model_node(Reader *r, OpId id, const char *name, const char *sig, const Attrs *attrs,
+                   const ValueId *in, int ins)
+{
+    return graph_out(
+        r->graph, graph_node(r->graph, id, graph_fresh_name(r->graph, name), sig, attrs, in, ins));
 }

@@ -11,6 +11,7 @@ typedef struct Reader {
     Diag *diag;
     Net *net;
     double init_std;
+    bool packed;            /* sequences hold several documents, which do not see each other */
     NameTable names;        /* of the net's parameters so far */
     const char **dim_names; /* for suggestions; dims.n of them */
 
@@ -48,10 +49,24 @@ bool model_read_op(Reader *r, Json op);
 /* The attributes that "each" may set for an op, as keys. */
 const char *const *model_op_attributes(const char *op, int *ret_count);
 
+/* The ops of the files model_*.c that are not in model_ops.c. */
+bool model_read_rope(Reader *r, Json op);
+bool model_read_temper(Reader *r, Json op);
+bool model_read_attention(Reader *r, Json op);
+bool model_read_router(Reader *r, Json op);
+bool model_read_expert_linear(Reader *r, Json op);
+bool model_read_combine(Reader *r, Json op);
+bool model_read_cross_entropy(Reader *r, Json op);
+bool model_read_frozen(Reader *r, Json op);
+
 /* ---- model.c: names ---- */
 
 /* A dim by name, with an error that names the nearest. */
 bool model_dim(Reader *r, Json at, DimId *ret);
+/* Where each token's document begins; of a packed model only. */
+ValueId model_starts(Reader *r);
+/* The position of each token, in its document when packed, and an offset. */
+ValueId model_positions(Reader *r, const char *name, int64_t offset);
 /* A value that an op reads; marks it used. */
 bool model_operand(Reader *r, Json at, ValueId *ret);
 /* Notes where a value of the file is defined; to be called for every value that ops may name. */
@@ -69,6 +84,8 @@ bool model_new_name(Reader *r, Json at, const char **ret);
 Shape model_shape_of(const Reader *r, ValueId id);
 bool model_same_shape(Shape a, Shape b);
 bool model_has_dim(const DimId *dim, int axes, DimId what);
+/* A tensor, named `what` in the error, has no more axes than there may be. */
+bool model_axes_fit(Reader *r, Json op, int axes, const char *what);
 const char *model_dim_name(const Reader *r, DimId dim);
 const char *model_shape_letters(const Reader *r, const DimId *dim, int axes);
 const char *model_letters(const Reader *r, ValueId id);
@@ -80,6 +97,15 @@ bool model_floats(Reader *r, Json at, int count, ValueId *ret);
 bool model_in_out(Reader *r, Json op, ValueId *ret_in, const char **ret_out);
 /* An error that shows both shapes; false. */
 bool model_mismatch(Reader *r, Json at, const char *what, ValueId a, ValueId b);
+/* Whether operand dims are some of those of a value, in their order. */
+bool model_is_part(Shape whole, Shape part);
+/* A number, a whole one or a truth value among the attributes; absent or null leaves *ret. */
+bool model_number(Reader *r, Json op, const char *key, double min, double max, double *ret);
+bool model_whole(Reader *r, Json op, const char *key, int64_t min, int64_t max, int64_t *ret);
+bool model_flag(Reader *r, Json op, const char *key, bool *ret);
+/* Nodes that the file does not name: their names are the op's "out" and a word. */
+ValueId model_node(Reader *r, OpId id, const char *name, const char *sig, const Attrs *attrs,
+                   const ValueId *in, int ins);
 /* An attribute, or what "each" says for this instance; present: neither absent nor null. */
 Json model_attribute(const Reader *r, Json op, const char *key);
 bool model_present(Json at);

@@ -11,23 +11,24 @@
 const char *const monoid_text[MONOID_COUNT] = {"none", "sum", "max", "lse"};
 
 static const char *const words_NormKind[] = {"rms", "layer"};
-static const char *const words_ActKind[] = {"silu", "gelu_tanh", "gelu_erf", "relu", "relu2"};
-static const char *const words_RopeScaling[] = {"plain", "linear", "llama3"};
+static const char *const words_ActKind[] = {"silu",  "gelu_tanh", "gelu_erf", "relu",
+                                            "relu2", "sigmoid",   "log"};
+static const char *const words_CurveKind[] = {"swish", "softcap", "clamp",
+                                              "shift", "recip",   "rsqrt"};
+static const char *const words_RopeScaling[] = {"plain", "linear", "llama3", "yarn", "long"};
+static const char *const words_GroupScore[] = {"max", "top2"};
 
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 _Static_assert(COUNT_OF(words_NormKind) == NORM_KIND_COUNT, "one word a kind");
 _Static_assert(COUNT_OF(words_ActKind) == ACT_KIND_COUNT, "one word a kind");
+_Static_assert(COUNT_OF(words_CurveKind) == CURVE_KIND_COUNT, "one word a kind");
+_Static_assert(COUNT_OF(words_GroupScore) == GROUP_SCORE_COUNT, "one word a kind");
 _Static_assert(COUNT_OF(words_RopeScaling) == ROPE_SCALING_COUNT, "one word a kind");
 
 const OpInfo op_info[OP_COUNT] = {
 #define OP(id, text, pattern, attrs, linear, nosplit, base, monoid, grad, form)                    \
-    [OP_##id] = {text, pattern, ATTRS_##attrs, linear, nosplit, base, MONOID_##monoid, FORM_##form},
-#include "ir/ops.def"
-#undef OP
-};
-
-static const char *const grad_text[OP_COUNT] = {
-#define OP(id, text, pattern, attrs, linear, nosplit, base, monoid, grad, form) [OP_##id] = #grad,
+    [OP_##id] = {text, pattern,         ATTRS_##attrs, linear,     nosplit,                        \
+                 base, MONOID_##monoid, #grad,         FORM_##form},
 #include "ir/ops.def"
 #undef OP
 };
@@ -51,6 +52,18 @@ const char *const *op_words_act(int *ret_count)
 {
     *ret_count = COUNT_OF(words_ActKind);
     return words_ActKind;
+}
+
+const char *const *op_words_curve(int *ret_count)
+{
+    *ret_count = COUNT_OF(words_CurveKind);
+    return words_CurveKind;
+}
+
+const char *const *op_words_group(int *ret_count)
+{
+    *ret_count = COUNT_OF(words_GroupScore);
+    return words_GroupScore;
 }
 
 const char *const *op_words_rope(int *ret_count)
@@ -89,11 +102,25 @@ static const char *word_of(const char *const *words, int count, int index)
     op_put_number(str, a->name);
 #define E(Enum, name)                                                                              \
     str_putf(str, " " #name "=%s", word_of(words_##Enum, COUNT_OF(words_##Enum), (int)a->name));
+#define OI(name)                                                                                   \
+    if (a->name != 0)                                                                              \
+        str_putf(str, " " #name "=%" PRId64, a->name);
+#define ON(name)                                                                                   \
+    if (a->name != 0) {                                                                            \
+        str_put(str, " " #name "=");                                                               \
+        op_put_number(str, a->name);                                                               \
+    }
+#define OS(name)                                                                                   \
+    if (a->name)                                                                                   \
+        str_putf(str, " " #name "=%s", a->name);
 #include "ir/attrs.def"
 #undef ATTRS
 #undef I
 #undef N
 #undef E
+#undef OI
+#undef ON
+#undef OS
 
 static bool parse_int(const char *text, int64_t *ret)
 {
@@ -149,11 +176,21 @@ static bool parse_word(const char *text, const char *const *words, int count, in
         a->name = (Enum)index;                                                                     \
         return true;                                                                               \
     }
+#define OI(name) I(name)
+#define ON(name) N(name)
+#define OS(name)                                                                                   \
+    if (strcmp(key, #name) == 0) {                                                                 \
+        a->name = value;                                                                           \
+        return true;                                                                               \
+    }
 #include "ir/attrs.def"
 #undef ATTRS
 #undef I
 #undef N
 #undef E
+#undef OI
+#undef ON
+#undef OS
 
 #define ATTRS(kind, fields)                                                                        \
     static bool equal_##kind(const Attr_##kind *a, const Attr_##kind *b)                           \
@@ -168,12 +205,20 @@ static bool parse_word(const char *text, const char *const *words, int count, in
 #define I(name) SAME(name)
 #define N(name) SAME(name)
 #define E(Enum, name) SAME(name)
+#define OI(name) SAME(name)
+#define ON(name) SAME(name)
+#define OS(name)                                                                                   \
+    if ((a->name != b->name) && !(a->name && b->name && strcmp(a->name, b->name) == 0))            \
+        return false;
 #include "ir/attrs.def"
 #undef ATTRS
 #undef SAME
 #undef I
 #undef N
 #undef E
+#undef OI
+#undef ON
+#undef OS
 
 void op_put_attrs(Str *str, AttrKind kind, const Attrs *attrs)
 {
@@ -222,19 +267,25 @@ static const char *const attr_fields[ATTRS_COUNT] = {
 #define I(name) " " #name
 #define N(name) " " #name
 #define E(Enum, name) " " #name
+#define OI(name) " " #name
+#define ON(name) " " #name
+#define OS(name) " " #name
 #define ATTRS(kind, fields) [ATTRS_##kind] = "" fields,
 #include "ir/attrs.def"
 #undef ATTRS
 #undef I
 #undef N
 #undef E
+#undef OI
+#undef ON
+#undef OS
 };
 
 enum { TABLE_COLUMNS = 9 };
 
 static void table_row(Str *str, bool markdown, const char *const cell[TABLE_COLUMNS])
 {
-    static const size_t column[TABLE_COLUMNS] = {0, 16, 68, 77, 85, 90, 97, 108, 123};
+    static const size_t column[TABLE_COLUMNS] = {0, 16, 74, 83, 91, 96, 103, 114, 129};
     if (!markdown) {
         for (int c = 0; c < TABLE_COLUMNS; c++) {
             if (cell[c][0] == '\0')
@@ -281,7 +332,7 @@ void op_put_table(Str *str, bool markdown)
             info->nosplit,
             info->base,
             monoid_text[info->monoid],
-            grad_text[op],
+            info->grad,
             form_text[info->form],
             *fields == ' ' ? fields + 1 : fields,
         };

@@ -24,6 +24,8 @@ Optimizer optimizer_make(Arena *arena, const AdamW *adamw)
     Optimizer optimizer = {.graph = graph};
     optimizer.norm2 = graph_node(graph, OP_SUMSQ, "norm2_share", "e->", NULL, &in[3], 1);
     optimizer.clip = graph_node(graph, OP_CLIP, "clip", "->", &clip, &in[7], 1);
+    optimizer.sign =
+        graph_node(graph, OP_SIGN, "sign", "e,e->e", NULL, (ValueId[]){in[0], in[3]}, 2);
     optimizer.step = graph_node(graph, OP_ADAMW, "adamw", "e,e,e,e,,,->e,e,e", &step, in, 7);
     return optimizer;
 }

@@ -40,7 +40,7 @@ Job job_default(void)
 
 Pins pins_none(void)
 {
-    return (Pins){.tp = -1, .dp = -1, .pp = -1, .zero = -1, .sp = -1, .recompute = -1};
+    return (Pins){.tp = -1, .dp = -1, .pp = -1, .zero = -1, .sp = -1, .recompute = -1, .block = -1};
 }
 
 static bool pin_int(Diag *diag, const char *key, const char *text, int min, int max, int *ret)
@@ -76,12 +76,12 @@ static bool pin_layers(Diag *diag, const char *text, Pins *ret)
 
 static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",        "dp",  "pp",       "zero",  "sp",
-                                       "recompute", "mbs", "schedule", "layers"};
+    static const char *const keys[] = {"tp",    "dp",        "pp",  "zero",     "sp",
+                                       "block", "recompute", "mbs", "schedule", "layers"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
-    int *const field[] = {&ret->tp, &ret->dp, &ret->pp, &ret->zero, &ret->sp};
-    static const int most[] = {1 << 20, 1 << 20, 64, 1, 1};
-    for (int i = 0; i < 5; i++)
+    int *const field[] = {&ret->tp, &ret->dp, &ret->pp, &ret->zero, &ret->sp, &ret->block};
+    static const int most[] = {1 << 20, 1 << 20, 64, 1, 1, 7};
+    for (int i = 0; i < 6; i++)
         if (str_eq(key, keys[i]))
             return pin_int(diag, key, value, i < 3 ? 1 : 0, most[i], field[i]);
     if (str_eq(key, "recompute")) {
@@ -111,7 +111,8 @@ static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
-              near ? "did you mean %s?" : "pins are tp dp pp zero sp recompute mbs schedule layers",
+              near ? "did you mean %s?"
+                   : "pins are tp dp pp zero sp block recompute mbs schedule layers",
               near);
     return false;
 }

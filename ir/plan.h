@@ -74,6 +74,7 @@ typedef struct Plan {
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
 typedef struct Pins {
     int tp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
+    int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;
     int cuts;    /* number of given cuts */

@@ -142,20 +142,30 @@ static bool match(const char *pattern, const char *text, Binding *bind)
     return false;
 }
 
-/* Split and stack take as many parts as their letter c has: the pattern shows three, the most. */
-static void pattern_of(OpId op, int ins, int outs, char ret[SIG_TEXT_MAX])
+enum { MAX_OPTIONAL = 2 };
+
+/* The pattern for a node: of the optional operands those in `with`; split and stack take as many
+ * parts as their letter c has, of which the pattern shows the most. */
+static void pattern_of(OpId op, int ins, int outs, unsigned with, char ret[SIG_TEXT_MAX])
 {
-    const char *at = op_info[op].pattern;
-    int count = 1, limit = ins, n = 0;
-    bool parts = op == OP_SPLIT || op == OP_STACK;
-    for (; *at; at++) {
+    int count = 1, limit = ins, n = 0, optional = 0;
+    bool parts = op == OP_SPLIT || op == OP_STACK, taken = true;
+    for (const char *at = op_info[op].pattern; *at; at++) {
+        if (*at == '[') {
+            taken = with >> optional++ & 1;
+            continue;
+        }
+        if (*at == ']') {
+            taken = true;
+            continue;
+        }
         if (*at == '-') {
             count = 1;
             limit = outs;
         } else if (*at == ',') {
             count++;
         }
-        if (!parts || count <= limit)
+        if (taken && (!parts || count <= limit))
             ret[n++] = *at;
     }
     ret[n] = '\0';
@@ -177,12 +187,40 @@ static const char *check_free(OpId op, const SigText *text)
     int most = op == OP_EINSUM ? 2 : 1;
     if (text->ins < 1 || text->ins > most || text->outs != 1)
         return op == OP_EINSUM ? "einsum takes one or two operands and makes one"
-                               : "reduce takes one operand and makes one";
-    for (int a = 0; a < text->axes[MAX_IN]; a++) {
+                               : "it takes one operand and makes one";
+    for (int a = 0; op != OP_BROADCAST && a < text->axes[MAX_IN]; a++) {
         char letter = text->letter[MAX_IN][a];
         if (!operand_has(text, 0, letter) && (text->ins < 2 || !operand_has(text, 1, letter)))
             return "an output letter that no operand has";
     }
+    for (int a = 0; op == OP_BROADCAST && a < text->axes[0]; a++) {
+        if (!operand_has(text, MAX_IN, text->letter[0][a]))
+            return "an input letter that the output lacks";
+    }
+    return NULL;
+}
+
+/* The weights of experts have their expert first, then the letters that one side has beyond tokens
+ * and choices and those that the other has, in any order. */
+static const char *check_expert(OpId op, const SigText *text)
+{
+    int weight = op == OP_EXPERT ? 2 : MAX_IN, made = op == OP_EXPERT ? MAX_IN : 1;
+    int read = op == OP_EXPERT ? 1 : 2, tokens = text->axes[0] - 1;
+    int side[2] = {made, read}, letters = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int a = tokens; a < text->axes[side[i]]; a++) {
+            char letter = text->letter[side[i]][a];
+            if (letter == text->letter[0][tokens])
+                continue;
+            letters++;
+            if (!operand_has(text, weight, letter) || operand_has(text, 0, letter))
+                return "a letter of one side that the weights of the experts lack";
+            if (operand_has(text, side[1 - i], letter))
+                return "both sides of the experts have one letter";
+        }
+    }
+    if (letters + 1 != text->axes[weight])
+        return "the weights of the experts have a letter that neither side has";
     return NULL;
 }
 
@@ -246,7 +284,6 @@ const char *sig_resolve(const Net *net, OpId op, const SigText *text, Sig *ret)
     if (strcmp(op_info[op].pattern, "*") == 0)
         return check_free(op, text);
     char pattern[SIG_TEXT_MAX], concrete[SIG_TEXT_MAX];
-    pattern_of(op, text->ins, text->outs, pattern);
     int n = 0;
     for (int o = 0; o < MAX_IN + MAX_OUT; o++) {
         bool used = o < MAX_IN ? o < text->ins : o - MAX_IN < text->outs;
@@ -263,17 +300,54 @@ const char *sig_resolve(const Net *net, OpId op, const SigText *text, Sig *ret)
     }
     concrete[n] = '\0';
     Binding bind = {{0}, {0}};
-    if (!match(pattern, concrete, &bind))
+    bool fits = false;
+    for (unsigned with = 0; !fits && with < 1u << MAX_OPTIONAL; with++) {
+        pattern_of(op, text->ins, text->outs, with, pattern);
+        bind = (Binding){{0}, {0}};
+        fits = match(pattern, concrete, &bind);
+    }
+    if (!fits)
         return "it does not match the op's pattern";
-    if ((op == OP_ATTENTION || op == OP_ATTENTION_GRAD) && !run_starts_with(&bind, 'A', 'B'))
-        return "the head axes of the keys must begin those of the queries";
+    if (op == OP_ATTENTION || op == OP_ATTENTION_GRAD) {
+        if (!run_starts_with(&bind, 'A', 'B'))
+            return "the head axes of the keys must begin those of the queries";
+        if (bind.n['E'] != 1)
+            return "values have one axis beyond their heads";
+    }
+    if ((op == OP_EXPERT || op == OP_EXPERT_DW) && (why = check_expert(op, text)) != NULL)
+        return why;
     ret->nosplit = pattern_set(ret, &bind, op_info[op].nosplit);
     ret->base = pattern_set(ret, &bind, op_info[op].base);
     return NULL;
 }
 
-int op_index_operand(OpId op)
+bool op_reads_index(OpId op, const SigText *sig, int operand)
 {
-    bool indexed = op == OP_LOOKUP || op == OP_PICK || op == OP_ONEHOT || op == OP_SCATTER;
-    return indexed ? 0 : NONE;
+    switch (op) {
+    case OP_LOOKUP:
+    case OP_PICK:
+    case OP_ONEHOT:
+    case OP_SCATTER:
+    case OP_PLACES:
+    case OP_CAPACITY:
+    case OP_TALLY:
+    case OP_TAKE:
+    case OP_SPREAD:
+    case OP_EXPERT:
+    case OP_EXPERT_DW:
+        return operand == 0;
+    case OP_ROPE:
+        return operand == 1;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: /* the begins of documents, [b, s]; the slopes have heads */
+        return operand >= (op == OP_ATTENTION ? 3 : 6) && sig->axes[operand] == 2 &&
+               memcmp(sig->letter[operand], sig->letter[0], 2) == 0;
+    default:
+        return false;
+    }
+}
+
+bool op_makes_index(OpId op)
+{
+    return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY;
 }

@@ -32,7 +32,10 @@ NodeId graph_node_named(Graph *graph, OpId op, const char *const name[MAX_OUT], 
                         const Attrs *attrs, const ValueId *in, int ins);
 /* net_collect_params, but says why it cannot instead of ending the program. */
 const char *net_collect_fault(Net *net);
-/* The operand that holds ids, or NONE. */
-int op_index_operand(OpId op);
+/* The attributes of a node of a known op are in range and fit its dims. */
+bool node_attrs_fine(const Graph *graph, const Node *node);
+/* Operands and results that hold whole numbers: ids, choices of experts, begins of documents. */
+bool op_reads_index(OpId op, const SigText *sig, int operand);
+bool op_makes_index(OpId op);
 
 #endif
