@@ -283,7 +283,8 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
     return good;
 }
 
-/* Nodes of the segment run once; forward nodes may run again in backward, at most once. */
+/* Nodes of the segment run once; forward nodes may run again in backward, at most once, or there
+ * alone when forward has no use for them. */
 static bool check_nodes(Check *check, const Body *body)
 {
     const Graph *graph = body->graph;
@@ -298,7 +299,8 @@ static bool check_nodes(Check *check, const Body *body)
     bool good = true;
     for (int n = 0; n < graph->nodes.n; n++) {
         bool forward = graph->nodes.at[n].seg == SEG_FORWARD;
-        if (runs[0][n] != forward || runs[1][n] > 1 || (!forward && runs[1][n] != 1))
+        bool once = forward ? runs[0][n] + runs[1][n] >= 1 : runs[0][n] == 0 && runs[1][n] == 1;
+        if (!once || runs[0][n] > 1 || runs[1][n] > 1)
             good =
                 check_fault(check, "class %s: %s runs %d times in forward and %d times in backward",
                             graph->name, graph->nodes.at[n].name, runs[0][n], runs[1][n]);

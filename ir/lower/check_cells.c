@@ -121,7 +121,9 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
                              : NULL;
     if (region->kind == REGION_WEIGHT)
         cell->trained = begin < region->begin + group->elements * dtype_bytes(recipe->weight);
-    if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER)
+    bool moment = region->kind == REGION_MOMENT1 || region->kind == REGION_MOMENT2;
+    if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER &&
+        !(moment && group->rate > 0)) /* what moves by signs leaves its moments zero */
         cell->trained = begin < region->begin + group->share_elements * dtype_bytes(recipe->master);
     if (region->kind == REGION_GRADIENT) {
         const GroupMember *member = member_of(trace, group, begin);

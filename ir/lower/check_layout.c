@@ -159,6 +159,10 @@ static bool check_member(Check *check, const StageProgram *stage, const Group *g
     if (link->weight[member->param] != weight_at || link->gradient[member->param] != gradient_at)
         good = check_fault(check, "stage %d: link %d looks for %s elsewhere than in its group",
                            stage->index, member->link, param->name);
+    if (group->rate != body->graph->params.at[member->param].rate)
+        return check_fault(check,
+                           "stage %d: %s moves by another rule in its group than in the model",
+                           stage->index, program->net->params.at[member->net_param].name);
     if (member->decay != body->graph->params.at[member->param].decay)
         good = check_fault(check,
                            "stage %d: %s has another weight decay in its group than in the model",

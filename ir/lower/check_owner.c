@@ -123,6 +123,25 @@ static bool check_sumsq(Check *check, Owners *owners, const Trace *trace, const 
     return true;
 }
 
+/* The same of a bucket that moves by the signs of its gradients. */
+static bool check_sign(Check *check, const Trace *trace, const TraceStep *step,
+                       const Bucket *bucket, const Group *group, int64_t *at)
+{
+    const Recipe *recipe = trace->program->recipe;
+    Range share = block_of(trace, bucket, &group->share);
+    Range state = {bucket->share_begin, share.count};
+    const Operand *operand = &trace->operands.at[step->operand];
+    bool good = group->rate > 0 && *at == 0 && step->from_element == share.begin &&
+                step->count == share.count && step->operands == 2 + (group->master != NONE) &&
+                is_range(&operand[0], group->weight, share, dtype_bytes(recipe->weight)) &&
+                is_range(&operand[1], group->gradient, share, dtype_bytes(recipe->gradient)) &&
+                (group->master == NONE ||
+                 is_range(&operand[2], group->master, state, dtype_bytes(recipe->master)));
+    *at += step->count;
+    return good || misplaced(check, trace, step,
+                             "moves other elements than this rank's share of the bucket");
+}
+
 /* All real elements of a range have this decay flag. */
 static bool same_decay(const Group *group, Range range, bool decay)
 {
@@ -144,7 +163,8 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     const Operand *operand = &trace->operands.at[step->operand];
     int state = dtype_bytes(recipe->master);
     Range moment = {bucket->share_begin + own.begin - share.begin, own.count};
-    bool good = own.begin == share.begin + *at && own.count > 0 && *at + own.count <= share.count;
+    bool good = group->rate == 0 && own.begin == share.begin + *at && own.count > 0 &&
+                *at + own.count <= share.count;
     *at += own.count;
     good = good && step->operands == 7 + (group->master != NONE) &&
            is_range(&operand[0], group->weight, own, dtype_bytes(recipe->weight)) &&
@@ -283,6 +303,8 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
         here->sums++;
         return check_sumsq(check, owners, trace, step, bucket, group);
     }
+    if (step->node == &program->optimizer->nodes.at[program->sign])
+        return check_sign(check, trace, step, bucket, group, &here->updated);
     if (step->node == &program->optimizer->nodes.at[program->adamw])
         return check_adamw(check, trace, step, bucket, group, &here->updated);
     return misplaced(check, trace, step, "is no Step of a bucket");
@@ -433,7 +455,8 @@ static int check_tiling(Check *check, const Owners *owners, int stage, int group
                             next->begin < reached ? "have two owners" : "have no owner");
             reached = next->end > reached ? next->end : reached;
         }
-        if (reached != own->elements)
+        int64_t wanted = own->rate > 0 ? 0 : own->elements;
+        if (reached != wanted)
             check_fault(
                 check, "stage %d: elements %lld to %lld of group %d (%s) have no owner in the norm",
                 stage, (long long)reached, (long long)own->elements, group,

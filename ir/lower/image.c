@@ -41,20 +41,56 @@ static void collect_atoms(const Plan *plan, const Net *net, AtomSet *ret)
     }
 }
 
-/* A dim of `split` is counted by its outputs: it keeps its extent. */
-static bool is_structural(const Net *net, DimId dim)
+/* The extent of a dim that is the whole of a split or stack, from those of its parts; 0 for others.
+ */
+static int64_t whole_extent(const Net *net, DimId dim, const int64_t *extent)
 {
     for (int c = 0; c < net->classes.n; c++) {
         const Graph *graph = net->classes.at[c];
         for (int n = 0; n < graph->nodes.n; n++) {
             const Node *node = &graph->nodes.at[n];
-            if (node->outs > 1 && node->ins == 1)
-                for (int l = 0; l < node->sig.letters; l++)
-                    if (node->sig.dim[l] == dim && (node->sig.nosplit >> l & 1))
-                        return true;
+            bool split = node->outs > 1 && op_info[node->op].form == FORM_copy;
+            bool stack = node->ins > 1 && op_info[node->op].form == FORM_copy;
+            if ((!split && !stack) || node->sig.dim[split_letter(graph, node)] != dim)
+                continue;
+            int64_t letter[MAX_LETTERS], sum = 0;
+            for (int l = 0; l < node->sig.letters; l++)
+                letter[l] = extent[node->sig.dim[l]];
+            for (int p = 0; p < (split ? node->outs : node->ins); p++)
+                sum += part_extent(graph, node, p, letter);
+            return sum;
         }
     }
-    return false;
+    return 0;
+}
+
+/* What a choice of experts asks of its dims: groups of equal size, not more choices than experts.
+ */
+typedef struct Choices {
+    bool chosen, among; /* the dim counts choices; is what is chosen among */
+    int64_t groups;
+} Choices;
+
+static Choices choices_of(const Net *net, DimId dim)
+{
+    Choices ret = {.groups = 1};
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (op_info[node->op].attrs != ATTRS_topk)
+                continue;
+            const Value *in = &graph->values.at[node->in[0]],
+                        *out = &graph->values.at[node->out[0]];
+            ret.chosen |= out->dim[out->axes - 1] == dim;
+            if (in->dim[in->axes - 1] != dim)
+                continue;
+            ret.among = true;
+            if (node->attrs.topk.groups > 0)
+                ret.groups = node->attrs.topk.groups;
+        }
+    }
+    return ret;
 }
 
 /* Pairs of coordinates are rotated within this dim: it stays even. */
@@ -122,33 +158,94 @@ static void order_dims(const Net *net, int *ret)
     arena_free(scratch);
 }
 
+/* Makes a part of a whole that ranks share longer by one step, so that in the end the whole
+ * divides; false when no part has a dim of its own. */
+static bool grow_part(const Net *net, DimId whole, const AtomSet *atoms, const Mesh *mesh,
+                      int64_t *all)
+{
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (op_info[node->op].form != FORM_copy ||
+                node->sig.dim[split_letter(graph, node)] != whole)
+                continue;
+            for (int l = 0; l < node->sig.letters; l++) {
+                DimId dim = node->sig.dim[l];
+                if (!(node->sig.nosplit >> l & 1) || dim == whole)
+                    continue;
+                all[dim] += mesh_extent(mesh, atoms[dim]) * (is_rotated(net, dim) ? 2 : 1);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Wholes share parts: their extents are right when none has to grow any more. */
+static void fit_wholes(const Net *net, const AtomSet *atoms, const Mesh *mesh, int64_t *all)
+{
+    for (bool grown = true; grown;) {
+        grown = false;
+        for (int i = 0; i < net->dims.n; i++) {
+            int64_t whole = whole_extent(net, (DimId)i, all);
+            all[i] = whole > 0 ? whole : all[i];
+            grown = grown || (whole % mesh_extent(mesh, atoms[i]) != 0 &&
+                              grow_part(net, (DimId)i, atoms, mesh, all));
+        }
+    }
+}
+
+/* What the extent of a dim must be a multiple of: its ranks, pairs that turn, groups of experts. */
+static int64_t dim_step(const Net *net, const AtomSet *atoms, const Mesh *mesh, DimId d)
+{
+    int64_t shards = mesh_extent(mesh, atoms[d]), groups = choices_of(net, d).groups;
+    if (is_rotated(net, d))
+        return 2 * shards;
+    return shards % groups == 0 ? shards : shards * groups;
+}
+
+/* Dims with large steps first, for they get the small primes. */
+static void order_by_step(const Net *net, const AtomSet *atoms, const Mesh *mesh, int *order)
+{
+    order_dims(net, order);
+    for (int i = 1; i < net->dims.n; i++) {
+        int dim = order[i], at = i;
+        int64_t step = dim_step(net, atoms, mesh, (DimId)dim);
+        for (; at > 0 && dim_step(net, atoms, mesh, (DimId)order[at - 1]) < step; at--)
+            order[at] = order[at - 1];
+        order[at] = dim;
+    }
+}
+
 static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atoms)
 {
     json_t *dims = json_object();
-    int64_t prime = 1;
+    int64_t prime = 1, *all = ARENA_ARRAY(image->arena, int64_t, net->dims.n);
     int *order = ARENA_ARRAY(image->arena, int, net->dims.n);
-    order_dims(net, order);
+    order_by_step(net, atoms, &image->mesh, order);
+    for (int i = 0; i < net->dims.n; i++)
+        all[i] = 1;
     for (int i = 0; i < net->dims.n; i++) {
         DimId d = (DimId)order[i];
         const Dim *dim = &net->dims.at[d];
-        if (dim->kind != DIM_OTHER)
+        if (dim->kind != DIM_OTHER || dim->extent == 1 || whole_extent(net, d, all) > 0)
             continue;
-        int64_t shards = mesh_extent(&image->mesh, atoms[d]), extent;
-        if (is_structural(net, d) || dim->extent == 1)
-            extent = dim->used;
-        else if (is_rotated(net, d))
-            extent = 2 * shards * next_prime(&prime);
-        else
-            extent = shards * next_prime(&prime);
+        int64_t step = dim_step(net, atoms, &image->mesh, d), extent;
+        extent = choices_of(net, d).chosen ? 2 : step * next_prime(&prime);
         if (dim->used < dim->extent && image->pad_vocabulary > 1) {
             while (extent < 4) /* of one word there is nothing to learn */
-                extent = shards * next_prime(&prime);
+                extent = step * next_prime(&prime);
             extent -= 1; /* a padded dim stays padded */
         }
         if (is_position_table(net, d) && extent < image->job.sequence)
             extent = image->job.sequence;
-        json_object_set_new(dims, dim->name, json_integer(extent));
+        all[d] = extent;
     }
+    fit_wholes(net, atoms, &image->mesh, all);
+    for (int i = 0; i < net->dims.n; i++)
+        if (net->dims.at[i].kind == DIM_OTHER)
+            json_object_set_new(dims, net->dims.at[i].name, json_integer(all[i]));
     return dims;
 }
 
@@ -160,7 +257,15 @@ static void shrink_attributes(json_t *object, const Plan *plan)
     if (json_is_number(window) && json_number_value(window) < (double)plan->job.sequence &&
         json_number_value(window) > 3)
         json_object_set_new(object, "window", json_integer(3));
-    if (json_is_number(rotary))
+    /* Factors come one for each pair that turns: one pair is left. */
+    static const char *const lists[] = {"near", "far"};
+    json_t *scaling = json_object_get(object, "scaling");
+    for (int i = 0; i < 2; i++) {
+        json_t *list = json_object_get(scaling, lists[i]);
+        if (json_array_size(list) > 1)
+            json_object_set_new(scaling, lists[i], json_pack("[O]", json_array_get(list, 0)));
+    }
+    if (json_is_number(rotary) || json_object_get(object, "theta"))
         json_object_set_new(object, "rotary", json_integer(2));
 }
 

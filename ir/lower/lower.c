@@ -296,14 +296,34 @@ static bool is_saved(const Body *body, const bool *needed, ValueId id)
            body->graph->nodes.at[value->made].seg == SEG_FORWARD;
 }
 
+/* Forward nodes that what the link hands on, the loss or a saved value depends on. The others are
+ * for backward alone, which makes them anew. */
+static bool *forward_runs(Lowering *lo, const bool *needed)
+{
+    const Graph *graph = lo->body->graph;
+    bool *want = ARENA_ARRAY(lo->arena, bool, graph->values.n),
+         *runs = ARENA_ARRAY(lo->arena, bool, graph->nodes.n);
+    for (int v = 0; v < graph->values.n; v++)
+        want[v] = v == graph->chain_out || v == graph->loss || is_saved(lo->body, needed, v);
+    for (int n = graph->nodes.n - 1; n >= 0; n--) {
+        const Node *node = &graph->nodes.at[n];
+        for (int k = 0; k < node->outs; k++)
+            runs[n] = runs[n] || (node->seg == SEG_FORWARD && want[node->out[k]]);
+        for (int k = 0; runs[n] && k < node->ins; k++)
+            want[node->in[k]] = true;
+    }
+    return runs;
+}
+
 static void lower_forward(Lowering *lo, const bool *needed)
 {
     Body *body = lo->body;
     const Graph *graph = body->graph;
+    const bool *runs = forward_runs(lo, needed);
     lo->seg = SEG_FORWARD;
     for (int n = 0; n < graph->nodes.n; n++) {
         const Node *node = &graph->nodes.at[n];
-        if (node->seg != SEG_FORWARD)
+        if (!runs[n])
             continue;
         emit_node(lo, n);
         /* a shard to keep is cut at once, so that the whole may go after its last reader */

@@ -161,12 +161,29 @@ static void put_bases(Machine *machine, const Step *step)
                 Site site = site_of(machine, MUTATE_BASE, step);
                 site.node = step->inst->node[i];
                 site.letter = letters[a];
-                if (dim->kind == DIM_OTHER && dim->used == dim->extent && !takes_index(graph, node))
+                /* What is made of nothing is made of its origin. */
+                if (dim->kind == DIM_OTHER && dim->used == dim->extent && node->ins > 0 &&
+                    !takes_index(graph, node))
                     site.equivalent = "the origin only masks padding, and this dim has none";
                 put_site(machine, site);
             }
         }
     }
+}
+
+/* A kernel whose one operand goes into accumulators, while every micro-batch of the step has a
+ * slot: taking them in another order changes no sum. */
+static bool only_adds_up(const Program *program, const Step *step)
+{
+    const Inst *inst = step->inst;
+    bool adds = inst->ins == 1;
+    for (int k = 0; k < inst->outs; k++)
+        adds = adds && step->body->copies.at[inst->out[k]].home == HOME_ACC;
+    for (int s = 0; s < program->stages; s++) {
+        int slots = program->stage[s].ring[RING_SAVED].n;
+        adds = adds && (slots < 2 || slots == program->plan->micro_batches);
+    }
+    return adds;
 }
 
 static void put_slots(Machine *machine, const Step *step)
@@ -182,8 +199,21 @@ static void put_slots(Machine *machine, const Step *step)
             continue;
         Site site = site_of(machine, MUTATE_SLOT, step);
         site.operand = k;
+        if (only_adds_up(machine->program, step))
+            site.equivalent = "all micro-batches have slots, and are only added up";
         put_site(machine, site);
     }
+}
+
+static bool is_frozen(const Program *program, const StageProgram *stage, const Group *group)
+{
+    bool frozen = true;
+    for (int k = 0; k < group->members.n; k++) {
+        const StageLink *link = &stage->link[group->members.at[k].link];
+        const Graph *graph = program->net->classes.at[program->net->chain.at[link->link].class];
+        frozen = frozen && graph->params.at[group->members.at[k].param].frozen;
+    }
+    return frozen;
 }
 
 static void put_owners(Machine *machine, const Step *step)
@@ -198,8 +228,11 @@ static void put_owners(Machine *machine, const Step *step)
         AtomSet distinct = (AtomSet)(group->sharded | list_set(&group->share));
         bool replicated = mesh_extent(mesh, distinct) < mesh_ranks(mesh);
         bool second = group->tied_stage != NONE && group->tied_stage < step->stage;
-        if (replicated || second)
-            put_site(machine, site_of(machine, MUTATE_OWN, step));
+        Site site = site_of(machine, MUTATE_OWN, step);
+        if (is_frozen(machine->program, stage, group))
+            site.equivalent = "all gradients of the group are zero";
+        if (group->rate == 0 && (replicated || second))
+            put_site(machine, site);
     }
     if (step->kind == STEP_OWN_LOSS)
         for (int i = 0; i < stage->links; i++) {

@@ -137,15 +137,18 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
         return;
     }
     Node node = *step->node;
-    if (!step->decay)
+    if (step->node == &program->optimizer->nodes.at[program->sign])
+        node.attrs.sign = (Attr_sign){
+            .rate = stage->groups.at[stage->buckets.at[step->bucket].group].rate, .linear = 1};
+    else if (!step->decay)
         node.attrs.adamw.decay = 0;
     Arena *scratch = machine_scratch(machine);
     for (int k = 0; k < node.ins; k++)
         in[k] = at_operand(rank, &step->operand[k]);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < node.outs; k++)
         out[k] = ARENA_ARRAY(scratch, double, step->count);
     eval_node(net, program->optimizer, &node, in, out, extent, origin);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < node.outs; k++)
         memcpy(at_operand(rank, &step->operand[k]), out[k], (size_t)step->count * WIDTH);
 }
 

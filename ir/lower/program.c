@@ -88,19 +88,21 @@ static void find_paths(Arena *arena, const Program *program, Group *group, const
         BUG("no path for the gradients of a group");
 }
 
-static bool same_group(const Group *group, AtomSet sharded, AtomSet partial, int tied)
+static bool same_group(const Group *group, AtomSet sharded, AtomSet partial, int tied, double rate)
 {
-    return group->sharded == sharded && group->partial == partial && group->tied_stage == tied;
+    return group->sharded == sharded && group->partial == partial && group->tied_stage == tied &&
+           group->rate == rate;
 }
 
 static Group *group_for(Program *program, StageProgram *stage, AtomSet sharded, AtomSet partial,
-                        int tied)
+                        int tied, double rate)
 {
     for (int g = 0; g < stage->groups.n; g++)
-        if (same_group(&stage->groups.at[g], sharded, partial, tied))
+        if (same_group(&stage->groups.at[g], sharded, partial, tied, rate))
             return &stage->groups.at[g];
     Group *group = &vec_push(program->arena, &stage->groups);
-    *group = (Group){.sharded = sharded, .partial = partial, .tied_stage = tied, .master = NONE};
+    *group = (Group){
+        .sharded = sharded, .partial = partial, .tied_stage = tied, .rate = rate, .master = NONE};
     /* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
     AtomSet share = (AtomSet)(program->plan->state_atoms & ~sharded);
     AtomList scattered = list_of((AtomSet)(share & partial));
@@ -128,8 +130,8 @@ static void add_members(Program *program, StageProgram *stage, int at)
                 tied = other;
         }
         const Copy *acc = &link->body->copies.at[link->body->acc_copy[p]];
-        Group *group =
-            group_for(program, stage, place_sharded(&acc->place), acc->place.partial, tied);
+        Group *group = group_for(program, stage, place_sharded(&acc->place), acc->place.partial,
+                                 tied, graph->params.at[p].rate);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};
     }
@@ -305,6 +307,7 @@ static void make_optimizer(Program *program)
     program->sumsq = optimizer.norm2;
     program->clip = optimizer.clip;
     program->adamw = optimizer.step;
+    program->sign = optimizer.sign;
 }
 
 static void make_bodies(Program *program, const MovePrice *price, Passes *passes)

@@ -74,6 +74,8 @@ typedef struct Group {
     AtomList share;  /* atoms that cut the optimizer's share (in the order of the path), none:
                         replicated optimizer */
     int tied_stage;  /* the other home stage, or NONE */
+    double rate;     /* its parameters move by this much against the sign of their gradient; 0: by
+                        AdamW, and count in the norm */
     Path reduce;     /* accumulator -> share, on [c, e]; in place */
     Path gather;     /* updated share -> home; in place */
     VEC(GroupMember) members;
@@ -148,8 +150,8 @@ typedef struct Program {
     Body **body; /* per class */
     int stages;
     StageProgram *stage;
-    Graph *optimizer; /* nodes sumsq, clip, adamw over a flat dim */
-    NodeId sumsq, clip, adamw;
+    Graph *optimizer; /* nodes sumsq, clip, adamw, sign over a flat dim */
+    NodeId sumsq, clip, adamw, sign;
     int slack; /* compute rows a buffer outlives its last asynchronous reader */
     /* The order of communication, projected to the tables: entries carry positions implicitly. */
 } Program;

@@ -27,6 +27,8 @@ static void put_group(Str *str, const Program *program, const StageProgram *stag
     put_atoms(str, group->partial);
     str_put(str, ", share ");
     put_atoms(str, list_set(&group->share));
+    if (group->rate > 0)
+        str_putf(str, ", by sign %g", group->rate);
     if (group->tied_stage != NONE)
         str_putf(str, ", tied with stage %d", group->tied_stage);
     str_put(str, "; reduce: ");

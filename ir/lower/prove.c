@@ -77,6 +77,10 @@ static void make_batches(Trial *trial, uint64_t seed)
                         (i >= sequence || batch * micros == 1);
             data[DATA_WEIGHT][i] = mask;
             valid += mask;
+            /* about every fourth token begins a document */
+            int64_t at = i % sequence;
+            bool begins = at == 0 || rng_u64(seed, stream + 500, (uint64_t)i) % 4 == 0;
+            data[DATA_STARTS][i] = begins ? (double)at : data[DATA_STARTS][i - 1];
         }
         for (int64_t i = 0; i < tokens * micros; i++)
             data[DATA_WEIGHT][i] /= valid > 0 ? valid : 1;
@@ -100,7 +104,7 @@ static void run_oracle(Trial *trial)
     }
     for (int p = 0; p < params; p++)
         memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
-    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip};
+    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, true};
     trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);

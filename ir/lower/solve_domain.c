@@ -274,7 +274,7 @@ static bool home_domain(Problem *problem, int param)
         if (setup->gather_weights)
             spot_widen(problem, info->value, &all);
         for (int i = 0; i < all.n; i++)
-            if (setup->width == 0 || home_allowed(problem, value, &all.at[i]))
+            if (setup->width == 0 || info->frozen || home_allowed(problem, value, &all.at[i]))
                 place_add(problem->arena, &list, &all.at[i]);
     }
     for (int i = 0; i < list.n; i++)

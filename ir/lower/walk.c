@@ -314,7 +314,7 @@ static void put_norm(Walk *walk)
         step->bucket = b;
         step->first = b == 0;
         step->from_element = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
-        step->count = owns(walk, group) ? bucket->share_elements : 0;
+        step->count = group->rate == 0 && owns(walk, group) ? bucket->share_elements : 0;
         put_static(step, group->gradient + step->from_element * width, step->count * width, true,
                    false);
         put_static(step, scalar(walk, SCALAR_PAIR) + width, width, b > 0, true);
@@ -380,6 +380,26 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
         put_static(step, group->master + share * state, count * state, true, true);
 }
 
+/* A bucket that AdamW does not move: on the master where there is one. */
+static void put_sign(Walk *walk, int index, int64_t begin, int64_t count)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    const Recipe *recipe = walk->program->recipe;
+    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight),
+        state = dtype_bytes(recipe->master);
+    Step *step = put_step(walk, STEP_KERNEL, STREAM_COMPUTE);
+    step->node = &walk->program->optimizer->nodes.at[walk->program->sign];
+    step->bucket = index;
+    step->from_element = begin;
+    step->count = count;
+    put_static(step, group->weight + begin * weight, count * weight, true, true);
+    put_static(step, group->gradient + begin * gradient, count * gradient, true, false);
+    if (group->master != NONE)
+        put_static(step, group->master + bucket->share_begin * state, count * state, true, true);
+}
+
 /* The optimizer on this rank's share, one Step per run of elements with one decay flag, then the
  * way home. */
 static void put_update(Walk *walk, int index)
@@ -389,7 +409,9 @@ static void put_update(Walk *walk, int index)
     const Group *group = &stage->groups.at[bucket->group];
     int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
     int64_t end = begin + bucket->share_elements, at = begin;
-    for (int i = 0; i < group->members.n && at < end; i++) {
+    if (group->rate > 0)
+        put_sign(walk, index, begin, bucket->share_elements);
+    for (int i = 0; group->rate == 0 && i < group->members.n && at < end; i++) {
         const GroupMember *member = &group->members.at[i];
         bool same_next =
             i + 1 < group->members.n && group->members.at[i + 1].decay == member->decay;
