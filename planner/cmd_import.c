@@ -5,105 +5,71 @@
 #include "ir/base/cli.h"
 #include "ir/base/str.h"
 #include "ir/model.h"
+#include "planner/import_count.h"
 #include "planner/import_hf.h"
 
 /* Longest sequence that is assumed when --seq is not given. */
 enum { SEQUENCE_USUAL = 4096 };
 
-/* Model FLOPs: two per multiply-add of matrix products with weights and of attention, all pairs of
- * positions counted. Backward is twice forward, recomputation is not counted. */
-static int64_t forward_flops(const Net *net, const Graph *graph)
+static void put_row(Str *out, const char *name, int count, const char *params, const char *active,
+                    const char *forward)
 {
-    int64_t flops = 0;
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const Node *node = &graph->nodes.at[i];
-        if (node->seg != SEG_FORWARD)
-            continue;
-        bool weighed = false;
-        for (int j = 0; j < node->ins; j++)
-            weighed |= graph->values.at[node->in[j]].kind == VALUE_PARAM;
-        Form form = op_info[node->op].form;
-        if (form == FORM_attention || (form == FORM_gemm && weighed))
-            flops += node_flops(net, node);
-    }
-    return flops;
+    str_putf(out, "  %-24s %6d %19s %19s %19s\n", name, count, params, active, forward);
 }
 
-typedef struct ClassRow {
-    int count;
-    int64_t params;  /* of one instance; a tied tensor counts where it occurs first */
-    int64_t forward; /* FLOPs of one instance and one token */
-} ClassRow;
-
-typedef struct Summary {
-    ClassRow *row;         /* per class of the net */
-    int64_t params, flops; /* flops: per token, forward and backward */
-    int64_t sequence;
-} Summary;
-
-static Summary summarise(Arena *arena, const Net *net, int64_t sequence)
-{
-    Summary sum = {.row = ARENA_ARRAY(arena, ClassRow, net->classes.n), .sequence = sequence};
-    sum.params = net_param_count(net);
-    for (int i = 0; i < net->chain.n; i++)
-        sum.row[net->chain.at[i].class].count++;
-    for (int i = 0; i < net->params.n; i++) {
-        const NetParam *param = &net->params.at[i];
-        const Graph *graph = net->classes.at[param->class];
-        ValueId value = graph->params.at[param->param].value;
-        sum.row[param->class].params += value_elements(net, &graph->values.at[value]);
-    }
-    for (int i = 0; i < net->classes.n; i++) {
-        ClassRow *row = &sum.row[i];
-        row->params /= row->count > 0 ? row->count : 1;
-        row->forward = forward_flops(net, net->classes.at[i]) / sequence;
-        sum.flops += 3 * row->forward * row->count;
-    }
-    return sum;
-}
-
-static char *summary_text(Arena *arena, const Import *import, const Net *net, const Summary *sum)
+static char *summary_text(Arena *arena, const Import *import, const Net *net, const Count *count,
+                          int64_t sequence)
 {
     Str out = str_new(arena);
     str_putf(&out, "%s  (%s)\n\n", net->name, import->family);
-    str_putf(&out, "  %-18s %5s %20s %20s %18s\n", "class", "count", "parameters each",
-             "parameters", "forward FLOPs");
+    str_putf(&out, "  parameters        %20s\n", str_commas(arena, count->params));
+    str_putf(&out, "  active per token  %20s%s\n\n", str_commas(arena, count->active),
+             count->active < count->params ? "  (k of e experts counted as k/e)" : "");
+    str_putf(&out, "  %-24s %6s %19s %19s %19s\n", "block", "count", "parameters each",
+             "active each", "forward FLOPs each");
     for (int i = 0; i < net->classes.n; i++) {
-        const ClassRow *row = &sum->row[i];
-        str_putf(&out, "  %-18s %5d %20s %20s %18s\n", net->classes.at[i]->name, row->count,
-                 str_commas(arena, row->params), str_commas(arena, row->params * row->count),
-                 str_commas(arena, row->forward * row->count));
+        const CountRow *row = &count->row[i];
+        put_row(&out, net->classes.at[i]->name, row->links, str_commas(arena, row->params),
+                str_commas(arena, row->active), str_commas(arena, row->forward));
     }
-    str_putf(&out, "  %-18s %5d %20s %20s %18s\n\n", "total", net->chain.n, "",
-             str_commas(arena, sum->params), str_commas(arena, sum->flops / 3));
-    str_putf(&out, "  FLOPs per token, forward and backward: %s\n", str_commas(arena, sum->flops));
+    put_row(&out, "all", net->chain.n, str_commas(arena, count->params),
+            str_commas(arena, count->active), str_commas(arena, count->forward));
+    str_putf(&out, "\n  FLOPs per token   %20s forward\n", str_commas(arena, count->forward));
+    str_putf(&out, "  %17s %20s backward\n", "", str_commas(arena, count->backward));
+    str_putf(&out, "  %17s %20s forward and backward\n", "",
+             str_commas(arena, count->forward + count->backward));
     str_putf(
         &out,
-        "  per token of a sequence of %s; 2 per multiply-add of weights and attention, all pairs\n"
-        "  of positions counted; backward is twice forward; no recomputation\n",
-        str_commas(arena, sum->sequence));
+        "  per token of a sequence of %s; 2 per multiply-add of weights and attention;\n"
+        "  attention in full: all pairs of positions, causal not halved, windows not taken off;\n"
+        "  backward is twice forward; no recomputation\n",
+        str_commas(arena, sequence));
     for (int i = 0; i < import->notes.n; i++)
         str_putf(&out, "  note: %s\n", import->notes.at[i]);
     return out.at;
 }
 
-static char *summary_json(Arena *arena, const Import *import, const Net *net, const Summary *sum)
+static char *summary_json(Arena *arena, const Import *import, const Net *net, const Count *count,
+                          int64_t sequence)
 {
     json_t *notes = json_array(), *classes = json_array();
     for (int i = 0; i < import->notes.n; i++)
         json_array_append_new(notes, json_string(import->notes.at[i]));
     for (int i = 0; i < net->classes.n; i++) {
-        const ClassRow *row = &sum->row[i];
-        json_array_append_new(classes,
-                              json_pack("{s:s, s:i, s:I, s:I}", "class", net->classes.at[i]->name,
-                                        "count", row->count, "params", (json_int_t)row->params,
-                                        "forward_flops_per_token", (json_int_t)row->forward));
+        const CountRow *row = &count->row[i];
+        json_array_append_new(classes, json_pack("{s:s, s:i, s:I, s:I, s:I}", "class",
+                                                 net->classes.at[i]->name, "count", row->links,
+                                                 "params", (json_int_t)row->params, "active_params",
+                                                 (json_int_t)row->active, "forward_flops_per_token",
+                                                 (json_int_t)row->forward));
     }
-    json_t *root =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "name", net->name, "family",
-                  import->family, "params_total", (json_int_t)sum->params, "params_active",
-                  (json_int_t)sum->params, "flops_per_token", (json_int_t)sum->flops, "sequence",
-                  (json_int_t)sum->sequence, "classes", classes, "notes", notes);
+    json_t *root = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o}", "name", net->name, "family",
+        import->family, "params_total", (json_int_t)count->params, "params_active",
+        (json_int_t)count->active, "flops_per_token",
+        (json_int_t)(count->forward + count->backward), "forward_flops_per_token",
+        (json_int_t)count->forward, "backward_flops_per_token", (json_int_t)count->backward,
+        "sequence", (json_int_t)sequence, "causal_halved", 0, "classes", classes, "notes", notes);
     char *text = json_text(arena, root);
     json_decref(root);
     return arena_printf(arena, "%s\n", text);
@@ -127,12 +93,12 @@ static bool report(Cli *cli, const Import *import, const char *text, int64_t seq
         json_doc_free(doc);
         return false;
     }
-    Summary sum = summarise(cli->arena, net, sequence);
+    Count count = net_count(cli->arena, net);
     bool written = to_file || !cli->json ? cli_write(cli, text) : true;
     if (cli->json)
-        fputs(summary_json(cli->arena, import, net, &sum), stdout);
+        fputs(summary_json(cli->arena, import, net, &count, sequence), stdout);
     else if (!cli->quiet)
-        fputs(summary_text(cli->arena, import, net, &sum), to_file ? stdout : stderr);
+        fputs(summary_text(cli->arena, import, net, &count, sequence), to_file ? stdout : stderr);
     json_doc_free(doc);
     return written;
 }

@@ -2,31 +2,28 @@
 #include <math.h>
 #include <string.h>
 
-#include "planner/import_features.h"
+#include "planner/import_builder.h"
 
-typedef struct Builder {
-    Arena *arena;
-    const Features *f;
-    json_t *ops; /* of the block being built */
-} Builder;
-
-/* "NAME.weight" with the wrapper's renaming. */
-static const char *param(const Builder *b, const char *name, const char *kind)
+const char *build_name(const Builder *b, const char *name)
 {
     const Wrapper *wrapper = b->f->wrapper;
     size_t length = wrapper ? strlen(wrapper->from) : 0;
     if (wrapper && strncmp(name, wrapper->from, length) == 0)
-        return arena_printf(b->arena, "%s%s.%s", wrapper->to, name + length, kind);
-    return arena_printf(b->arena, "%s.%s", name, kind);
+        return arena_printf(b->arena, "%s%s", wrapper->to, name + length);
+    return name;
 }
 
-static void put(Builder *b, json_t *op)
+const char *build_param(const Builder *b, const char *name, const char *kind)
+{
+    return arena_printf(b->arena, "%s.%s", build_name(b, name), kind);
+}
+
+void build_put(Builder *b, json_t *op)
 {
     json_array_append_new(b->ops, op);
 }
 
-/* "g r d" as ["g", "r", "d"]. */
-static json_t *words(const char *text)
+json_t *build_words(const char *text)
 {
     json_t *list = json_array();
     for (; *text; text += *text == ' ') {
@@ -37,250 +34,268 @@ static json_t *words(const char *text)
     return list;
 }
 
-/* Numbers that a config wrote as integers stay integers in the file. */
-static json_t *number(double value)
+json_t *build_number(double value)
 {
     bool whole = value == floor(value) && fabs(value) < 1e15;
     return whole ? json_integer((json_int_t)value) : json_real(value);
 }
 
-static void norm(Builder *b, const char *in, const char *out, const char *name, NormKind kind,
-                 bool bias)
+/* "r;;" as [["r"], [], []]. */
+static json_t *dims_of_parts(Builder *b, const char *text)
 {
-    json_t *op = json_pack("{s:s, s:s, s:o, s:s, s:s, s:s}", "op", "norm", "kind",
-                           kind == NORM_RMS ? "rms" : "layer", "eps", json_real(b->f->eps), "in",
-                           in, "out", out, "gain", param(b, name, "weight"));
-    if (bias)
-        json_object_set_new(op, "bias", json_string(param(b, name, "bias")));
-    put(b, op);
+    json_t *list = json_array();
+    for (;; text++) {
+        size_t length = strcspn(text, ";");
+        json_array_append_new(list, build_words(arena_strndup(b->arena, text, length)));
+        text += length;
+        if (*text == '\0')
+            return list;
+    }
 }
 
-static void stream_norm(Builder *b, const char *in, const char *out, const char *name)
+/* ---- ops ---- */
+
+const char *build_norm_over(Builder *b, const char *in, const char *out, const char *name,
+                            NormKind kind, bool bias, int axes, int gain_axes)
 {
-    norm(b, in, out, name, b->f->family->norm, b->f->family->norm_bias);
+    const Family *family = b->f->family;
+    json_t *op = json_pack("{s:s, s:s, s:o, s:s, s:s}", "op", "norm", "kind",
+                           kind == NORM_RMS ? "rms" : "layer", "eps", json_real(b->eps), "in", in,
+                           "out", out);
+    if (axes > 1)
+        json_object_set_new(op, "axes", json_integer(axes));
+    if (gain_axes > 1 && gain_axes != axes)
+        json_object_set_new(op, "gain_axes", json_integer(gain_axes));
+    const char *kind_of_gain = family->norm_suffix ? family->norm_suffix : "weight";
+    if (name) {
+        if (family->norm_shift)
+            json_object_set_new(op, "shift", json_integer(1));
+        json_object_set_new(op, "gain", json_string(build_param(b, name, kind_of_gain)));
+    }
+    if (name && bias)
+        json_object_set_new(op, "bias", json_string(build_param(b, name, "bias")));
+    build_put(b, op);
+    return out;
 }
 
-/* from NULL: the last axis. */
-static void linear(Builder *b, const char *in, const char *out, const char *name, const char *from,
-                   const char *to, bool bias)
+const char *build_norm(Builder *b, const char *in, const char *out, const char *name)
 {
+    const Family *family = b->f->family;
+    if (!name)
+        return in;
+    return build_norm_over(b, in, out, family->norm_bare ? NULL : name, family->norm,
+                           family->norm_bias, 1, 1);
+}
+
+void build_linear(Builder *b, const char *in, const char *out, const char *name, const char *rows,
+                  const char *from, const char *to, bool bias)
+{
+    const char *part = rows ? rows : "";
     json_t *op = json_pack("{s:s, s:s, s:s}", "op", "linear", "in", in, "out", out);
     if (from)
-        json_object_set_new(op, "from", words(from));
-    json_object_set_new(op, "to", words(to));
-    json_object_set_new(op, "weight", json_string(param(b, name, "weight")));
+        json_object_set_new(op, "from", build_words(from));
+    json_object_set_new(op, "to", build_words(to));
+    json_object_set_new(
+        op, "weight",
+        json_string(arena_printf(b->arena, "%s%s", build_param(b, name, "weight"), part)));
     if (bias)
-        json_object_set_new(op, "bias", json_string(param(b, name, "bias")));
+        json_object_set_new(
+            op, "bias",
+            json_string(arena_printf(b->arena, "%s%s", build_param(b, name, "bias"), part)));
     if (b->f->family->transposed)
         json_object_set_new(op, "transposed", json_true());
-    put(b, op);
+    build_put(b, op);
 }
 
-static void binary(Builder *b, const char *kind, const char *left, const char *right,
-                   const char *out)
+const char *build_binary(Builder *b, const char *kind, const char *left, const char *right,
+                         const char *out)
 {
-    put(b, json_pack("{s:s, s:[s, s], s:s}", "op", kind, "in", left, right, "out", out));
+    build_put(b, json_pack("{s:s, s:[s, s], s:s}", "op", kind, "in", left, right, "out", out));
+    return out;
 }
 
-static void split(Builder *b, const char *in, const char *dim, const char *parts)
+void build_split(Builder *b, const char *in, const char *dim, const char *names, const char *parts)
 {
-    put(b, json_pack("{s:s, s:s, s:s, s:o}", "op", "split", "in", in, "dim", dim, "out",
-                     words(parts)));
+    json_t *op = json_pack("{s:s, s:s, s:s, s:o}", "op", "split", "in", in, "dim", dim, "out",
+                           build_words(names));
+    if (parts)
+        json_object_set_new(op, "parts", dims_of_parts(b, parts));
+    build_put(b, op);
 }
 
-/* The value's name after multiplying it; the same name when there is nothing to do. */
-static const char *scaled(Builder *b, const char *in, const char *out, double factor)
+const char *build_concat(Builder *b, const char *ins, const char *dim, const char *parts,
+                         const char *out)
+{
+    build_put(b, json_pack("{s:s, s:o, s:s, s:o, s:s}", "op", "concat", "in", build_words(ins),
+                           "dim", dim, "parts", dims_of_parts(b, parts), "out", out));
+    return out;
+}
+
+const char *build_scaled(Builder *b, const char *in, const char *out, double factor)
 {
     if (factor == 1)
         return in;
-    put(b, json_pack("{s:s, s:s, s:s, s:o}", "op", "scale", "in", in, "out", out, "factor",
-                     number(factor)));
+    build_put(b, json_pack("{s:s, s:s, s:s, s:o}", "op", "scale", "in", in, "out", out, "factor",
+                           build_number(factor)));
     return out;
 }
 
-static const char *const act_text[ACT_KIND_COUNT] = {
-    [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
-    [ACT_RELU] = "relu", [ACT_RELU2] = "relu2",
-};
-
-static void act(Builder *b, const char *in, const char *out)
+const char *build_curve(Builder *b, const char *in, const char *out, const char *kind, double a,
+                        double c)
 {
-    put(b, json_pack("{s:s, s:s, s:s, s:s}", "op", "act", "kind", act_text[b->f->act], "in", in,
-                     "out", out));
-}
-
-/* ---- attention ---- */
-
-static const char *rotated(Builder *b, const char *in, const char *out)
-{
-    const Features *f = b->f;
-    json_t *op = json_pack("{s:s, s:s, s:s, s:o}", "op", "rope", "in", in, "out", out, "theta",
-                           number(f->theta));
-    if (f->family->interleaved)
-        json_object_set_new(op, "interleaved", json_true());
-    if (f->rotary != f->head_dim)
-        json_object_set_new(op, "rotary", json_integer(f->rotary));
-    if (f->scale.kind == ROPE_LINEAR)
-        json_object_set_new(
-            op, "scaling",
-            json_pack("{s:s, s:o}", "kind", "linear", "factor", number(f->scale.factor)));
-    if (f->scale.kind == ROPE_LLAMA3)
-        json_object_set_new(op, "scaling",
-                            json_pack("{s:s, s:o, s:o, s:o, s:I}", "kind", "llama3", "factor",
-                                      number(f->scale.factor), "low", number(f->scale.low), "high",
-                                      number(f->scale.high), "original",
-                                      (json_int_t)f->scale.original));
-    put(b, op);
+    json_t *op = json_pack("{s:s, s:s, s:o, s:s, s:s}", "op", "act", "kind", kind, "a",
+                           build_number(a), "in", in, "out", out);
+    if (str_eq(kind, "clamp"))
+        json_object_set_new(op, "b", build_number(c));
+    build_put(b, op);
     return out;
 }
 
-static void projections(Builder *b, const char *in)
+const char *build_act(Builder *b, const char *in, const char *out)
 {
-    const Features *f = b->f;
-    const NameSet *names = f->family->names;
-    const char *q_dims = f->family->plain_heads ? "g d" : "g r d";
-    switch (f->family->fused) {
-    case FUSED_NONE:
-        linear(b, in, "q", names->q, NULL, q_dims, f->qkv_bias);
-        linear(b, in, "k", names->k, NULL, "g d", f->qkv_bias);
-        linear(b, in, "v", names->v, NULL, "g d", f->qkv_bias);
-        return;
-    case FUSED_PART_HEAD:
-        linear(b, in, "qkv", names->qkv, NULL, "c g d", f->qkv_bias);
-        break;
-    case FUSED_HEAD_PART:
-        linear(b, in, "qkv", names->qkv, NULL, "g c d", f->qkv_bias);
-        break;
-    }
-    split(b, "qkv", "c", "q k v");
-}
-
-/* Reads `in`, makes "o". */
-static void attention(Builder *b, const char *in, int64_t window, bool rotate)
-{
-    const Features *f = b->f;
-    const NameSet *names = f->family->names;
-    const char *q = "q", *k = "k";
-    projections(b, in);
-    if (names->q_norm) {
-        norm(b, "q", "qn", names->q_norm, NORM_RMS, false);
-        norm(b, "k", "kn", names->k_norm, NORM_RMS, false);
-        q = "qn";
-        k = "kn";
-    }
-    if (rotate) {
-        q = rotated(b, q, "qr");
-        k = rotated(b, k, "kr");
-    }
-    json_t *op =
-        json_pack("{s:s, s:[s, s, s], s:s}", "op", "attention", "in", q, k, "v", "out", "a");
-    if (f->attention_scale != 0)
-        json_object_set_new(op, "scale", number(f->attention_scale));
-    if (window > 0)
-        json_object_set_new(op, "window", json_integer(window));
-    put(b, op);
-    linear(b, "a", "o", names->o, f->family->plain_heads ? "g d" : "g r d", "h", f->out_bias);
-}
-
-/* Reads `in`, makes "m". */
-static void mlp(Builder *b, const char *in)
-{
-    const NameSet *names = b->f->family->names;
-    bool bias = b->f->mlp_bias, gated = names->gate || names->gate_up;
-    if (names->gate_up) {
-        linear(b, in, "gate_up", names->gate_up, NULL, "e f", bias);
-        split(b, "gate_up", "e", "gate up");
-    } else {
-        if (gated)
-            linear(b, in, "gate", names->gate, NULL, "f", bias);
-        linear(b, in, "up", names->up, NULL, "f", bias);
-    }
-    act(b, gated ? "gate" : "up", "active");
-    if (gated)
-        binary(b, "mul", "active", "up", "wide");
-    linear(b, gated ? "wide" : "active", "m", names->down, NULL, "h", bias);
+    static const char *const text[ACT_KIND_COUNT] = {
+        [ACT_SILU] = "silu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
+        [ACT_RELU] = "relu", [ACT_RELU2] = "relu2",
+    };
+    build_put(b, json_pack("{s:s, s:s, s:s, s:s}", "op", "act", "kind", text[b->f->act], "in", in,
+                           "out", out));
+    return out;
 }
 
 /* ---- blocks ---- */
 
-static json_t *layer_block(Builder *b, int64_t window, bool rotate)
+static json_t *layer_block(Builder *b, const Layer *layer)
 {
     const Features *f = b->f;
-    const NameSet *names = f->family->names;
+    const NameSet *names = f->names;
+    const char *x = "x";
     b->ops = json_array();
-    stream_norm(b, "x", "n1", names->norm1);
-    attention(b, "n1", window, rotate);
+    const char *n1 = build_norm(b, x, "n1", names->norm1);
+    const char *o = build_norm(b, build_attention(b, n1, layer), "o_norm", names->post1);
     if (f->parallel) {
-        bool one = f->family->parallel_one_norm;
-        if (!one)
-            stream_norm(b, "x", "n2", names->norm2);
-        mlp(b, one ? "n1" : "n2");
-        binary(b, "add", "o", "m", "both");
-        binary(b, "add", "x", scaled(b, "both", "both_scaled", f->residual_scale), "x2");
+        const char *n2 = f->one_norm ? n1 : build_norm(b, x, "n2", names->norm2);
+        const char *m = build_norm(b, build_mlp(b, n2, layer), "m_norm", names->post2);
+        const char *both = build_binary(b, "add", o, m, "both");
+        build_binary(b, "add", x, build_scaled(b, both, "both_scaled", f->residual_scale), "x2");
     } else {
-        binary(b, "add", "x", scaled(b, "o", "o_scaled", f->residual_scale), "x1");
-        stream_norm(b, "x1", "n2", names->norm2);
-        mlp(b, "n2");
-        binary(b, "add", "x1", scaled(b, "m", "m_scaled", f->residual_scale), "x2");
+        build_binary(b, "add", x, build_scaled(b, o, "o_scaled", f->residual_scale), "x1");
+        const char *n2 = build_norm(b, "x1", "n2", names->norm2);
+        const char *m = build_norm(b, build_mlp(b, n2, layer), "m_norm", names->post2);
+        build_binary(b, "add", "x1", build_scaled(b, m, "m_scaled", f->residual_scale), "x2");
     }
     return json_pack("{s:s, s:s, s:o}", "in", "x", "out", "x2", "ops", b->ops);
 }
 
 static json_t *embed_block(Builder *b)
 {
-    const NameSet *names = b->f->family->names;
+    const NameSet *names = b->f->names;
+    int offset = b->f->family->positions_offset;
     b->ops = json_array();
-    put(b, json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in", "ids", "out",
-                     "token", "rows", "v", "cols", "h", "table", param(b, names->embed, "weight")));
-    const char *out = scaled(b, "token", "token_scaled", b->f->embed_scale);
+    build_put(b, json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in", "ids",
+                           "out", "token", "rows", "v", "cols", "h", "table",
+                           build_param(b, names->embed, "weight")));
+    const char *out = build_scaled(b, "token", "token_scaled", b->f->embed_scale);
+    out = build_norm(b, out, "token_norm", names->embed_norm);
     if (names->positions) {
-        put(b, json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in", "positions",
-                         "out", "place", "rows", "p", "cols", "h", "table",
-                         param(b, names->positions, "weight")));
-        binary(b, "add", out, "place", "x");
-        out = "x";
+        json_t *op = json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in",
+                               "positions", "out", "place", "rows", "p", "cols", "h", "table",
+                               build_param(b, names->positions, "weight"));
+        if (offset > 0)
+            json_object_set_new(op, "offset", json_integer(offset));
+        build_put(b, op);
+        out = build_binary(b, "add", out, "place", "x");
     }
     return json_pack("{s:s, s:o}", "out", out, "ops", b->ops);
 }
 
 static json_t *head_block(Builder *b)
 {
-    const Family *family = b->f->family;
-    const NameSet *names = family->names;
+    const Features *f = b->f;
+    const NameSet *names = f->names;
     b->ops = json_array();
-    stream_norm(b, "x", "n", names->final_norm);
-    const char *in = scaled(b, "n", "n_scaled", b->f->head_scale);
+    const char *n = build_norm(b, "x", "n", names->final_norm);
+    const char *in = build_scaled(b, n, "n_scaled", f->head_scale);
+    const char *logits = f->logit_cap > 0 ? "raw" : "logits";
     json_t *op =
-        json_pack("{s:s, s:s, s:s, s:[s], s:s}", "op", "linear", "in", in, "out", "logits", "to",
-                  "v", "weight", param(b, b->f->tie ? names->embed : names->head, "weight"));
-    if (family->head_bias)
-        json_object_set_new(op, "bias", json_string(param(b, names->head, "bias")));
-    put(b, op);
-    put(b, json_pack("{s:s, s:s}", "op", "cross_entropy", "in", "logits"));
+        json_pack("{s:s, s:s, s:s, s:[s], s:s}", "op", "linear", "in", in, "out", logits, "to", "v",
+                  "weight", build_param(b, f->tie ? names->embed : names->head, "weight"));
+    if (f->family->head_bias)
+        json_object_set_new(op, "bias", json_string(build_param(b, names->head, "bias")));
+    build_put(b, op);
+    if (f->logit_cap > 0)
+        build_curve(b, logits, "logits", "softcap", f->logit_cap, 0);
+    build_put(b, json_pack("{s:s, s:s}", "op", "cross_entropy", "in", "logits"));
     return json_pack("{s:s, s:o}", "in", "x", "ops", b->ops);
+}
+
+static void dim(json_t *all, const char *name, int64_t extent)
+{
+    json_object_set_new(all, name, json_integer((json_int_t)extent));
+}
+
+static void latent_dims(json_t *all, const Features *f)
+{
+    const Latent *latent = &f->latent;
+    dim(all, "c", f->head_dim);
+    dim(all, "n", latent->still);
+    dim(all, "m", latent->rotated);
+    dim(all, "w", latent->v);
+    dim(all, "y", latent->still + latent->v);
+    dim(all, "l", latent->kv_rank);
+    dim(all, "z", latent->kv_rank + latent->rotated);
+    if (latent->q_rank > 0)
+        dim(all, "q", latent->q_rank);
 }
 
 static json_t *dims(const Features *f)
 {
-    const NameSet *names = f->family->names;
-    json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:I}", "h", (json_int_t)f->hidden, "f",
-                            (json_int_t)f->ffn, "v", (json_int_t)f->vocab, "g",
-                            (json_int_t)f->kv_heads, "d", (json_int_t)f->head_dim);
-    if (!f->family->plain_heads)
-        json_object_set_new(all, "r", json_integer(f->heads / f->kv_heads));
-    if (f->family->fused != FUSED_NONE)
-        json_object_set_new(all, "c", json_integer(3));
-    if (names->gate_up)
-        json_object_set_new(all, "e", json_integer(2));
+    const NameSet *names = f->names;
+    const Experts *experts = &f->experts;
+    bool dense = experts->count == 0, pairs = names->gate_up != NULL;
+    for (int64_t i = 0; i < f->layers; i++)
+        dense = dense || !f->layer[i].experts;
+    json_t *all = json_pack("{s:I, s:I, s:I}", "h", (json_int_t)f->hidden, "v",
+                            (json_int_t)f->vocab, "g", (json_int_t)f->kv_heads);
+    if (dense)
+        dim(all, "f", f->ffn);
+    if (f->latent.kv_rank > 0)
+        latent_dims(all, f);
+    else
+        dim(all, "d", f->head_dim);
+    if (f->index_heads > 0) {
+        dim(all, "index_heads", f->index_heads);
+        dim(all, "index_dim", f->index_dim);
+    }
+    if (!f->plain_heads)
+        dim(all, "r", f->heads / f->kv_heads);
+    bool grouped = f->family->fused == FUSED_GROUP && f->kv_heads > 1;
+    if (grouped || (f->family->fused == FUSED_PART && f->plain_heads))
+        dim(all, "c", f->heads / f->kv_heads + 2);
+    if (experts->count > 0) {
+        dim(all, "e", experts->count);
+        dim(all, "k", experts->chosen);
+        dim(all, "i", experts->ffn);
+        pairs = (pairs && dense) || names->expert_gate_up;
+        if (experts->shared_ffn > 0)
+            dim(all, "j", experts->shared_ffn);
+        if (experts->shared_ffn > 0 && names->shared_share)
+            dim(all, "one", 1);
+    }
+    if (pairs)
+        dim(all, "u", 2);
     if (names->positions)
-        json_object_set_new(all, "p", json_integer(f->positions));
+        dim(all, "p", f->positions + f->family->positions_offset);
     return all;
 }
 
-static const char *layer_name(const Features *f, int64_t layer)
+static const char *layer_name(Arena *arena, const Features *f, int64_t i)
 {
-    bool local = f->window[layer] > 0, still = f->rotary > 0 && !f->rotate[layer];
-    return still ? (local ? "layer_local_still" : "layer_still") : local ? "layer_local" : "layer";
+    const Layer *layer = &f->layer[i];
+    bool still = f->rotary > 0 && !layer->rotate;
+    return arena_printf(
+        arena, "layer%s%s%s%s%s", layer->experts ? "_experts" : "",
+        layer->window > 0 || layer->local_turn ? "_local" : "", layer->chunk > 0 ? "_chunk" : "",
+        layer->choosy && !f->layer[0].choosy ? "_choosy" : "", still ? "_still" : "");
 }
 
 /* Runs of equal layers become one entry of the chain. */
@@ -288,11 +303,11 @@ static void layers(Builder *b, json_t *blocks, json_t *chain)
 {
     const Features *f = b->f;
     for (int64_t i = 0, next; i < f->layers; i = next) {
-        const char *name = layer_name(f, i);
-        for (next = i + 1; next < f->layers && str_eq(layer_name(f, next), name); next++)
+        const char *name = layer_name(b->arena, f, i);
+        for (next = i + 1; next < f->layers && str_eq(layer_name(b->arena, f, next), name); next++)
             ;
         if (!json_object_get(blocks, name))
-            json_object_set_new(blocks, name, layer_block(b, f->window[i], f->rotate[i]));
+            json_object_set_new(blocks, name, layer_block(b, &f->layer[i]));
         json_t *entry = json_pack("{s:s, s:I}", "block", name, "repeat", (json_int_t)(next - i));
         if (i > 0)
             json_object_set_new(entry, "first", json_integer(i));
@@ -302,7 +317,7 @@ static void layers(Builder *b, json_t *blocks, json_t *chain)
 
 json_t *features_build(Arena *arena, const Features *features)
 {
-    Builder builder = {.arena = arena, .f = features};
+    Builder builder = {.arena = arena, .f = features, .eps = features->eps};
     json_t *blocks = json_object(), *chain = json_array();
     json_object_set_new(blocks, "embed", embed_block(&builder));
     json_array_append_new(chain, json_pack("{s:s}", "block", "embed"));

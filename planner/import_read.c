@@ -1,6 +1,7 @@
 /* import_read.c - a config.json against the tables: guards, slots, the library's defaults. */
 #include "planner/import_read.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void config_note(ConfigReader *reader, const char *format, ...)
@@ -51,6 +52,17 @@ bool config_is_word(Json at, const char *word)
     return json_is_string(at) && str_eq(json_string_value(at.value), word);
 }
 
+static bool is_one_of(const char *text, const char *words)
+{
+    for (const char *at = words; *at; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        if (strlen(text) == length && strncmp(text, at, length) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
 static bool ends_with_one(const char *text, const char *endings)
 {
     for (const char *at = endings; *at; at += *at == ',') {
@@ -67,17 +79,13 @@ static bool list_holds(Json at, const GuardRow *row)
     int count = json_len(at);
     for (int i = 0; i < count; i++) {
         Json element = json_at(at, i);
-        bool hit = json_is_string(element) &&
-                   (row->kind == GUARD_EACH_WORD
-                        ? config_is_word(element, row->word)
-                        : ends_with_one(json_string_value(element.value), row->word));
-        if (row->kind == GUARD_EACH_WORD ? !hit : hit)
-            return hit;
+        if (json_is_string(element) && ends_with_one(json_string_value(element.value), row->word))
+            return true;
     }
-    return row->kind == GUARD_EACH_WORD || count == 0;
+    return count == 0;
 }
 
-static bool guard_holds(Json at, const GuardRow *row)
+static bool guard_holds(Json config, Json at, const GuardRow *row)
 {
     if (json_typeof(at.value) == JSON_NULL)
         return true;
@@ -90,8 +98,18 @@ static bool guard_holds(Json at, const GuardRow *row)
     case GUARD_NOTE_ONE:
         return config_is_off(at) || (json_is_number(at.value) && json_number_value(at.value) == 1);
     case GUARD_WORD:
-        return config_is_word(at, row->word);
-    case GUARD_EACH_WORD:
+        return json_is_string(at) && is_one_of(json_string_value(at.value), row->word);
+    case GUARD_EACH:
+        for (int i = 0; i < json_len(at); i++) {
+            if (!config_is_word(json_at(at, i), row->word))
+                return false;
+        }
+        return json_is_array(at);
+    case GUARD_NUMBER:
+        return json_is_number(at.value) && json_number_value(at.value) == strtod(row->word, NULL);
+    case GUARD_SAME:
+        return json_is_number(at.value) &&
+               json_number_value(at.value) == json_number_value(json_get(config, row->word).value);
     case GUARD_ENDS:
         return json_is_array(at) && list_holds(at, row);
     }
@@ -108,7 +126,7 @@ bool config_read_guards(ConfigReader *reader, Json at, const char *key)
         if (!ours || !str_eq(row->key, key))
             continue;
         found = true;
-        if (guard_holds(at, row))
+        if (guard_holds(reader->config, at, row))
             continue;
         if (row->kind == GUARD_NOTE || row->kind == GUARD_NOTE_ONE) {
             reader->noted[i] = true;
@@ -202,27 +220,66 @@ static void slot_unread(ConfigReader *reader, Slot slot, SlotValue value)
     config_note(reader, "%s", text);
 }
 
+/* Rows of the family alone where it has one for the key. */
+static bool row_counts(const ConfigReader *reader, const KeyRow *row, const char *key, bool own)
+{
+    return str_eq(row->key, key) &&
+           (own ? str_eq(row->family, reader->family->model_type) : row->family == NULL);
+}
+
+static bool has_own_rows(const ConfigReader *reader, const char *key)
+{
+    for (int i = 0; i < key_row_count; i++) {
+        if (row_counts(reader, &key_rows[i], key, true))
+            return true;
+    }
+    return false;
+}
+
+/* Local layers and a global one, a letter each. */
+static bool read_pattern(ConfigReader *reader, Json at, const char *key)
+{
+    const char *text = json_string_value(at.value);
+    size_t local = strspn(text, "L");
+    if (!str_eq(text + local, "G")) {
+        json_fail(at, "a pattern that is not L, L, ... G");
+        return config_fail(reader);
+    }
+    slot_merge(reader, SLOT_WINDOW_EVERY,
+               (SlotValue){.state = STATE_GIVEN, .value = (double)local + 1, .key = key, .at = at});
+    return true;
+}
+
+static bool read_slot(ConfigReader *reader, Json at, const char *key, const KeyRow *row)
+{
+    if (row->slot == SLOT_NONE || (row->slot == SLOT_EXPERT_EVERY && json_is_array(at)))
+        return true; /* a list of layers is read with the layers */
+    SlotValue value = {.state = STATE_NULL, .key = key, .style = row->style, .at = at};
+    if (row->slot == SLOT_WINDOW_EVERY && json_is_string(at)) /* "LLLG" */
+        return read_pattern(reader, at, key);
+    bool off = row->slot == SLOT_WINDOW && config_is_off(at); /* 0 is written for none */
+    if (json_typeof(at.value) != JSON_NULL && !off) {
+        value.state = STATE_GIVEN;
+        if (!read_value(at, &slot_info[row->slot], &value))
+            return config_fail(reader);
+    }
+    Setting setting = reader->family->slot[row->slot].setting;
+    if (setting == SET_READ || setting == SET_DEFAULT)
+        slot_merge(reader, row->slot, value);
+    else
+        slot_unread(reader, row->slot, value);
+    return true;
+}
+
 static bool read_slots(ConfigReader *reader, Json at, const char *key)
 {
-    bool found = false;
+    bool own = has_own_rows(reader, key), found = false;
     for (int i = 0; i < key_row_count; i++) {
-        const KeyRow *row = &key_rows[i];
-        if (!str_eq(row->key, key))
+        if (!row_counts(reader, &key_rows[i], key, own))
             continue;
         found = true;
-        SlotValue value = {.state = STATE_NULL, .key = key, .style = row->style, .at = at};
-        if (json_typeof(at.value) != JSON_NULL) {
-            value.state = STATE_GIVEN;
-            if (!read_value(at, &slot_info[row->slot], &value)) {
-                config_fail(reader);
-                break;
-            }
-        }
-        Setting setting = reader->family->slot[row->slot].setting;
-        if (setting == SET_READ || setting == SET_DEFAULT)
-            slot_merge(reader, row->slot, value);
-        else
-            slot_unread(reader, row->slot, value);
+        if (!read_slot(reader, at, key, &key_rows[i]))
+            break;
     }
     return found;
 }
@@ -260,25 +317,46 @@ static void note_guards(ConfigReader *reader)
     }
 }
 
-void config_read_members(ConfigReader *reader)
+/* Some key of the tables lies inside this object. */
+static bool has_inner_keys(const char *key)
 {
-    for (int i = 0; i < json_len(reader->config); i++) {
-        const char *key;
-        Json at = json_member(reader->config, i, &key);
+    size_t length = strlen(key);
+    for (int i = 0; i < key_row_count; i++) {
+        if (strncmp(key_rows[i].key, key, length) == 0 && key_rows[i].key[length] == '.')
+            return true;
+    }
+    return false;
+}
+
+static void read_members(ConfigReader *reader, Json object, const char *prefix)
+{
+    for (int i = 0; i < json_len(object); i++) {
+        const char *name;
+        Json at = json_member(object, i, &name);
+        const char *key = *prefix ? arena_printf(reader->arena, "%s.%s", prefix, name) : name;
         bool known = config_read_guards(reader, at, key);
         known |= read_slots(reader, at, key);
+        if (json_is_object(at) && has_inner_keys(key)) {
+            read_members(reader, at, key);
+            known = true;
+        }
         for (int j = 0; j < harmless_key_count && !known; j++)
             known = str_eq(harmless_keys[j], key);
         if (!known)
             list_add(&reader->unknown, config_shown(reader->arena, key));
     }
+}
+
+void config_read_members(ConfigReader *reader)
+{
+    read_members(reader, reader->config, "");
     note_guards(reader);
 }
 
 static const char *key_of_family(const ConfigReader *reader, Slot slot)
 {
     for (int i = 0; i < key_row_count; i++)
-        if (key_rows[i].slot == slot &&
+        if (key_rows[i].slot == slot && !key_rows[i].family &&
             (key_rows[i].style == reader->family->style || key_rows[i].style == STYLE_BOTH))
             return key_rows[i].key;
     return slot_info[slot].name;
@@ -314,9 +392,7 @@ void config_settle_defaults(ConfigReader *reader)
                                 .at = reader->config};
             continue;
         }
-        bool nullable = slot == SLOT_KV_HEADS || slot == SLOT_HEAD_DIM || slot == SLOT_FFN ||
-                        slot == SLOT_WINDOW || slot == SLOT_ROPE_EVERY;
-        if (have->state == STATE_GIVEN || (have->state == STATE_NULL && nullable))
+        if (have->state == STATE_GIVEN || (have->state == STATE_NULL && info->nullable))
             continue;
         bool derived = slot == SLOT_FFN && row->value == 0;
         if (row->setting == SET_NOT || row->setting == SET_READ || derived) {
