@@ -77,6 +77,8 @@ bool ask_problem(Cli *cli, Problem *ret)
         return false;
     for (int i = 0; i < import.notes.n && !cli->quiet; i++)
         fprintf(stderr, "note: %s\n", import.notes.at[i]);
+    if (cli_has(cli, "packed"))
+        json_object_set_new(ret->model->root, "packed", json_true());
     ask_sequence(cli, ret, &import);
     if (!ask_devices(cli, ret, gpus))
         return false;

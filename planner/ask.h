@@ -14,10 +14,11 @@
          false},                                                                                   \
         {"recipe", "NAME", "fp32, bf16 or fp64 (default: bf16 on a GPU cluster, else fp32)",       \
          false},                                                                                   \
+        {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \
         "pin", "KEY=VALUE,...", "fix tp dp pp zero sp recompute mbs schedule layers", true         \
     }
-enum { ASK_FLAG_COUNT = 5 };
+enum { ASK_FLAG_COUNT = 6 };
 
 /* From args[0] (a model file or a Hugging Face config.json) and args[1] (a cluster file or preset).
  * False after errors. */

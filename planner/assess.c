@@ -60,17 +60,6 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     return family;
 }
 
-static Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net)
-{
-    return (Problem){.arena = arena,
-                     .diag = diag_new(arena),
-                     .model = plan->model,
-                     .net = (Net *)net,
-                     .cluster = plan->cluster,
-                     .job = plan->job,
-                     .ranks = plan->ranks};
-}
-
 int64_t assessed_spent(const Assessment *assessment, Spent spent)
 {
     int64_t ns = 0;
@@ -134,7 +123,8 @@ static void fill_rates(Assessment *out)
 Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t steps)
 {
     Assessment *out = ARENA_NEW(arena, Assessment);
-    *out = (Assessment){.plan = plan, .net = net, .pins = pins_of_plan(plan, net)};
+    *out = (Assessment){.plan = plan, .net = net};
+    out->pins = pins_and_labels(plan, net, &out->labels);
     out->program = program_build(arena, plan, net, NULL, NULL);
     Problem *problem = ARENA_NEW(arena, Problem);
     *problem = problem_of_plan(arena, plan, net);
@@ -172,6 +162,8 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->recompute)
         str_put(&text, brief ? ", recompute" : ", full recompute");
+    if (pins->block >= 0)
+        str_putf(&text, ", block %d", pins->block);
     str_putf(&text, ", %s %lld", brief ? "mbs" : "micro-batch", (long long)pins->micro_batch);
     return text.at;
 }

@@ -9,9 +9,10 @@
 typedef struct Assessment {
     const Plan *plan;
     const Net *net;
-    Pins pins;        /* what would make it again */
-    Program *program; /* for its layout */
-    Family *family;   /* for its rows */
+    Pins pins;          /* what would make it again */
+    BlockLabels labels; /* that its blocks could have */
+    Program *program;   /* for its layout */
+    Family *family;     /* for its rows */
     StepTimes *times;
     bool by_steps;                    /* times come from the Step simulation, not from cards */
     int64_t step_ns, low_ns, high_ns; /* the band: terms by their tags */

@@ -162,9 +162,11 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
     bool second;
     int tied = other_home(net, class, param, &second);
     CardGroup *group = NULL;
+    double rate = body->graph->params.at[param].rate;
     for (int g = 0; g < card->groups && !group; g++) {
         CardGroup *at = &card->group[g];
-        if (at->sharded == sharded && at->partial == acc->place.partial && at->tied == tied)
+        if (at->sharded == sharded && at->partial == acc->place.partial && at->tied == tied &&
+            at->rate == rate)
             group = at;
     }
     bool decay = body->graph->params.at[param].decay;
@@ -173,6 +175,7 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
         *group = (CardGroup){.sharded = sharded,
                              .partial = acc->place.partial,
                              .tied = tied,
+                             .rate = rate,
                              .second = second,
                              .decay_first = decay,
                              .decay_runs = 1};

@@ -21,6 +21,7 @@ typedef struct CardSegment {
 /* Parameters of the link that take one path to their optimizer: a part of a Program's group. */
 typedef struct CardGroup {
     AtomSet sharded, partial;     /* of their accumulators, on the card's mesh */
+    double rate;                  /* Param.rate of all of them */
     int tied;                     /* the other home link of a tied parameter, or NONE */
     bool second;                  /* this is the second use of it */
     int64_t elements;             /* local, each parameter padded to 16 */

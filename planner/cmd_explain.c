@@ -174,6 +174,8 @@ static bool explain(Cli *cli)
         str_putf(&text, "%s on %s x %s: %s\n", net->name, str_commas(cli->arena, plan->ranks),
                  plan->cluster->device.name, pins_words(cli->arena, &it->pins));
         put_bound_by(&text, cli->arena, it);
+        Report head = {.arena = cli->arena, .it = it, .style = style};
+        report_labels(&text, &head);
         if (plan->cluster->caution)
             text_wrap(&text, plan->cluster->caution, 0, 98);
         str_putc(&text, '\n');

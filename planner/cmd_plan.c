@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "planner/ask.h"
+#include "planner/contradict.h"
 #include "planner/html.h"
 #include "planner/report.h"
 #include "planner/trace.h"
@@ -45,42 +46,7 @@ static bool is_pinned(const Pins *pins)
     return memcmp(pins, &none, sizeof none) != 0;
 }
 
-/* The figures that contradict each other, rather than the rule they break. */
-static void say_nothing_divides(Cli *cli, const Problem *problem, const Pins *pins)
-{
-    long long batch = (long long)problem->job.global_batch;
-    int64_t known = (int64_t)(pins->tp > 0 ? pins->tp : 1) * (pins->pp > 0 ? pins->pp : 1) *
-                    (pins->dp > 0 ? pins->dp : 1);
-    int64_t dp = pins->dp > 0 ? pins->dp : problem->ranks / known;
-    if (!is_pinned(pins)) {
-        diag_error(cli->diag, NO_SPAN, "%d devices cannot share this job", problem->ranks);
-        diag_help(cli->diag,
-                  "tp x pp of them must divide the model's heads and layers, and the rest (dp) the "
-                  "batch of %lld: try a --global-batch that is a multiple of %d",
-                  batch, problem->ranks);
-    } else if (problem->ranks % known) {
-        diag_error(cli->diag, NO_SPAN,
-                   "no plan of %d devices has these pins: %lld does not divide them",
-                   problem->ranks, (long long)known);
-        diag_help(cli->diag, "tp x dp x pp must be the devices");
-    } else {
-        diag_error(cli->diag, NO_SPAN, "no plan of %d devices and a batch of %lld has these pins",
-                   problem->ranks, batch);
-        if (pins->micro_batch > 0 && batch % pins->micro_batch)
-            diag_help(cli->diag, "mbs is %lld, which does not divide the batch",
-                      (long long)pins->micro_batch);
-        else if ((pins->dp > 0 || (pins->tp > 0 && pins->pp > 0)) && batch % dp)
-            diag_help(cli->diag,
-                      "dp is %lld, which does not divide the batch: use a multiple of it",
-                      (long long)dp);
-        else
-            diag_help(cli->diag,
-                      "tp x dp x pp must be the devices, dp x mbs divide the batch, and tp "
-                      "the heads, feed-forward width, vocabulary and sequence");
-    }
-}
-
-static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
+static int say_nothing_fits(Cli *cli, Search *here, const Problem *problem, const Pins *pins,
                             const SearchResult *result)
 {
     const Tightest *tightest = &result->tightest;
@@ -89,8 +55,14 @@ static int say_nothing_fits(Cli *cli, const Problem *problem, const Pins *pins,
         fputs(json_text(cli->arena, json), stdout);
         json_decref(json);
     }
+    if (!tightest->known && result->complete) {
+        /* not one family can be placed: that is no question of memory */
+        say_contradiction(cli->diag, here, problem, pins);
+        return CLI_INPUT;
+    }
     if (!tightest->known) {
-        say_nothing_divides(cli, problem, pins);
+        diag_error(cli->diag, NO_SPAN, "time ran out before any plan was found");
+        diag_help(cli->diag, "give the search a longer --time-limit");
         return CLI_NOTHING_FITS;
     }
     diag_error(cli->diag, NO_SPAN, "nothing fits: %s", tightest_text(cli->arena, tightest));
@@ -205,10 +177,10 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     int code = CLI_OK;
     Answer answer = {NULL, NULL, NULL, NULL};
     if (result.stats.considered == 0 && result.stats.illegal == 0) {
-        say_nothing_divides(cli, problem, pins);
+        say_contradiction(cli->diag, search, problem, pins);
         code = CLI_INPUT;
     } else if (!result.found) {
-        code = say_nothing_fits(cli, problem, pins, &result);
+        code = say_nothing_fits(cli, search, problem, pins, &result);
     } else if (!make_answer(problem, search, &result, &answer) || !write_plan(cli, &answer) ||
                !write_trace(cli, &answer)) {
         code = CLI_INPUT;
@@ -249,9 +221,11 @@ int cmd_plan(int argc, char **argv)
     static const CliSpec spec = {
         .verb = "plan",
         .arguments = "MODEL CLUSTER",
-        .about = "the fastest placement that fits, and why; -o writes the plan file.\n"
-                 "The declared space: tp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
-                 "parallel,\nrecompute, and every cut of the layers into stages; pins narrow it.",
+        .about =
+            "the fastest placement that fits, and why; -o writes the plan file.\n"
+            "The declared space: tp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
+            "parallel,\nrecompute, labels of blocks (time against bytes), and every cut of the "
+            "layers into stages;\npins narrow it.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

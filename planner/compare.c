@@ -27,6 +27,8 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)
         str_putf(&text, "%srecompute", text.n ? ", " : "");
+    if (pins->block >= 0)
+        str_putf(&text, "%sblock %d", text.n ? ", " : "", pins->block);
     return text.n ? text.at : arena_strdup(arena, "-");
 }
 

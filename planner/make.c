@@ -33,6 +33,8 @@ char *pins_text(Arena *arena, const Pins *pins)
     str_putf(&text, "tp=%d,dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->tp,
              pins->dp, pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none",
              pins->schedule, (long long)pins->micro_batch);
+    if (pins->block >= 0)
+        str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
         str_putf(&text, "%s%d", i ? "+" : ",layers=", pins->cut[i]);
     return text.at;
@@ -94,7 +96,7 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
         if (plan->first_link[s] == plan->first_link[s + 1]) {
             diag_error(problem->diag, NO_SPAN, "stage %d of %d has no layer: the model has %d", s,
                        stages, layers);
-            diag_help(problem->diag, "use at most %d stages", layers);
+            diag_help(problem->diag, "use at most %d stages: one at either end", layers + 2);
             return false;
         }
     return true;
@@ -105,7 +107,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     if (!check_pins(problem, pins))
         return NULL;
     Arena *arena = problem->arena;
-    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1};
+    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1, pins->block};
     if (!variant) {
         Width *width = width_new(arena, problem->diag, problem, pins->tp);
         variant = width ? variant_solve(arena, problem->diag, width, &key) : NULL;
@@ -149,7 +151,8 @@ bool pins_same(const Pins *a, const Pins *b)
 {
     bool same = a->tp == b->tp && a->dp == b->dp && a->pp == b->pp &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
-                (a->tp == 1 || a->sp == b->sp) && (a->dp == 1 || a->zero == b->zero) &&
+                a->block == b->block && (a->tp == 1 || a->sp == b->sp) &&
+                (a->dp == 1 || a->zero == b->zero) &&
                 (a->pp == 1 || str_eq(a->schedule, b->schedule));
     for (int s = 0; same && a->cuts == a->pp && b->cuts == b->pp && s < a->pp; s++)
         same = a->cut[s] == b->cut[s];
@@ -187,7 +190,24 @@ static bool recomputes(const Plan *plan, const Net *net)
     return false;
 }
 
+Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net)
+{
+    return (Problem){.arena = arena,
+                     .diag = diag_new(arena),
+                     .model = plan->model,
+                     .net = (Net *)net,
+                     .cluster = plan->cluster,
+                     .job = plan->job,
+                     .ranks = plan->ranks};
+}
+
 Pins pins_of_plan(const Plan *plan, const Net *net)
+{
+    BlockLabels labels;
+    return pins_and_labels(plan, net, &labels);
+}
+
+Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
 {
     Pins pins = pins_none();
     pins.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP));
@@ -198,6 +218,10 @@ Pins pins_of_plan(const Plan *plan, const Net *net)
     pins.recompute = recomputes(plan, net);
     pins.micro_batch = plan->micro_batch;
     pins.schedule = schedule_text[plan->schedule];
+    Arena *scratch = arena_new("label");
+    Problem problem = problem_of_plan(scratch, plan, net);
+    pins.block = plan_label(scratch, &problem, plan, net, pins.sp, pins.recompute, ret);
+    arena_free(scratch);
     for (int s = 0; s < plan->stages && plan->stages <= 64; s++)
         pins.cut[pins.cuts++] =
             plan->first_link[s + 1] - plan->first_link[s] - (s == 0) - (s == plan->stages - 1);

@@ -18,6 +18,10 @@ char *pins_text(Arena *arena, const Pins *pins);
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net);
 /* The pins that say a plan: what plan_make would take to make it. */
 Pins pins_of_plan(const Plan *plan, const Net *net);
+/* And the labels that its blocks could have. */
+Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret);
+/* What the plan was made for; `net` is the problem's too, whatever its batch. */
+Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net);
 /* Do two complete pins say the same plan? */
 bool pins_same(const Pins *a, const Pins *b);
 

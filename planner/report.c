@@ -150,6 +150,20 @@ static void put_title(Str *str, const Report *report)
     str_putf(str, "%s\n\n", right);
 }
 
+/* The printed Pareto set: what a layer takes and keeps under each label of its blocks. */
+void report_labels(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    for (int i = 0; i < it->labels.n && it->labels.n > 1; i++) {
+        const BlockLabel *label = &it->labels.at[i];
+        put_line(str, report, i == 0 ? "blocks" : "",
+                 arena_printf(arena, "block %d: %s and %s kept, of a layer and sequence%s", i,
+                              text_time(arena, label->micro_ns), str_gib(arena, label->saved_bytes),
+                              i == it->pins.block ? "  <- this plan" : ""));
+    }
+}
+
 void report_head(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -161,6 +175,7 @@ void report_head(Str *str, const Report *report)
                               str_commas(arena, it->plan->job.global_batch),
                               str_commas(arena, it->plan->job.sequence), report->defaulted));
     put_line(str, report, "placement", pins_words(arena, &it->pins));
+    report_labels(str, report);
     put_line(str, report, "step",
              arena_printf(arena, "%s   %s to %s [%s]", text_time(arena, it->step_ns),
                           text_time_like(arena, it->low_ns, it->step_ns),

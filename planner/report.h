@@ -32,6 +32,7 @@ json_t *search_json(const SearchResult *search);
 /* ---- the parts, in files of their own ---- */
 
 void report_head(Str *str, const Report *report);
+void report_labels(Str *str, const Report *report);   /* of the blocks, where there is a choice */
 void report_resident(Str *str, const Report *report); /* 1 */
 void report_sharding(Str *str, const Report *report); /* 2 */
 void report_traffic(Str *str, const Report *report);  /* 3 */

@@ -1,5 +1,7 @@
 /* report_json.c - the machine form of a report. Keys are stable; figures are integers but ratios.
  */
+#include "planner/goodput.h"
+#include "planner/outside.h"
 #include "planner/report.h"
 
 static json_t *integer(int64_t value)
@@ -52,6 +54,8 @@ static json_t *placement_json(const Assessment *it)
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "tp", pins->tp, "dp", pins->dp, "pp",
                   pins->pp, "zero", pins->zero, "sp", pins->sp, "recompute",
                   pins->recompute ? "full" : "none", "schedule", pins->schedule);
+    json_object_set_new(object, "block",
+                        pins->block >= 0 ? json_integer(pins->block) : json_null());
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));
     json_object_set_new(object, "micro_batches", json_integer(it->plan->micro_batches));
     json_object_set_new(object, "layers", layers);
@@ -165,6 +169,51 @@ static json_t *ladder_json(const Rung *ladder)
     return list;
 }
 
+static json_t *outside_json(Arena *arena, const Assessment *it)
+{
+    Outside outside = outside_of(arena, it);
+    json_t *list = json_array();
+    for (int i = 0; i < OUTSIDE_LINES; i++) {
+        const OutsideLine *line = &outside.line[i];
+        json_t *object = json_pack("{s:s, s:s, s:s}", "name", line->name, "formula", line->formula,
+                                   "tag", tag_text[line->tag]);
+        json_object_set_new(object, "bytes", integer(line->bytes));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *goodput_json(const Assessment *it)
+{
+    Goodput at = goodput_of(it);
+    json_t *object = json_object();
+    json_object_set_new(object, "checkpoint_bytes", integer(at.checkpoint_bytes));
+    json_object_set_new(object, "checkpoint_s", json_real(at.write_s));
+    json_object_set_new(object, "interval_s", json_real(at.interval_s));
+    json_object_set_new(object, "interval_steps", integer(at.interval_steps));
+    json_object_set_new(object, "mtbf_s", json_real(at.mtbf_s));
+    json_object_set_new(object, "goodput", json_real(at.goodput));
+    json_object_set_new(object, "jitter", json_real(at.jitter));
+    json_object_set_new(object, "slowest", json_real(at.slowest));
+    json_object_set_new(object, "slowest_ns", integer(at.slowest_ns));
+    json_object_set_new(object, "tag", json_string(tag_text[TAG_ESTIMATED]));
+    return object;
+}
+
+/* What the blocks could have been, fastest first; of a layer and one sequence. */
+static json_t *labels_json(const Assessment *it)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < it->labels.n; i++) {
+        json_t *object = json_object();
+        json_object_set_new(object, "ns", integer(it->labels.at[i].micro_ns));
+        json_object_set_new(object, "saved_bytes", integer(it->labels.at[i].saved_bytes));
+        json_object_set_new(object, "state_bytes", integer(it->labels.at[i].state_bytes));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
 json_t *report_json(const Report *report)
 {
     const Assessment *it = report->it;
@@ -178,8 +227,12 @@ json_t *report_json(const Report *report)
     if (report->defaulted)
         json_object_set_new(object, "defaulted", json_string(report->defaulted));
     json_object_set_new(object, "placement", placement_json(it));
+    json_object_set_new(object, "block_labels", labels_json(it));
     json_object_set_new(object, "predicted", predicted_json(it));
     json_object_set_new(object, "stages", stages_json(it));
+    json_object_set_new(object, "outside", outside_json(report->arena, it));
+    json_object_set_new(object, "goodput", goodput_json(it));
+    json_object_set_new(object, "margin_bytes", integer(it->plan->cluster->device.margin_bytes));
     json_object_set_new(object, "links", links_json(it));
     if (report->search)
         json_object_set_new(object, "search", search_json(report->search));

@@ -2,7 +2,27 @@
  */
 #include <string.h>
 
+#include "planner/outside.h"
 #include "planner/report.h"
+
+/* Figure by figure, and whether what is kept free is enough for them. */
+static void put_outside(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    Outside outside = outside_of(arena, it);
+    int64_t margin = it->plan->cluster->device.margin_bytes;
+    bool enough = outside.bytes <= margin;
+    str_putf(str, "  outside the arena: %s of the %s kept free%s%s%s\n",
+             str_gib(arena, outside.bytes), str_gib(arena, margin), enough ? "" : report->style.bad,
+             enough ? "" : ", which is too little", enough ? "" : report->style.off);
+    for (int i = 0; i < OUTSIDE_LINES; i++) {
+        const OutsideLine *line = &outside.line[i];
+        str_putf(str, "    %-14s%9s  %s [%s]\n", line->name,
+                 line->bytes ? str_gib(arena, line->bytes) : "-", line->formula,
+                 tag_text[line->tag]);
+    }
+}
 
 void report_resident(Str *str, const Report *report)
 {
@@ -35,10 +55,7 @@ void report_resident(Str *str, const Report *report)
     if (n < it->plan->stages)
         str_putf(str, "  %sthe other %d stages lie between these%s\n", report->style.dim,
                  it->plan->stages - n, report->style.off);
-    const Device *device = &it->plan->cluster->device;
-    str_putf(str,
-             "  outside the arena: %s kept free for context, libraries and communicators [%s]\n",
-             str_gib(arena, device->margin_bytes), tag_text[device->tag]);
+    put_outside(str, report);
 }
 
 /* ---- sharding ---- */
@@ -60,17 +77,50 @@ static const char *shards_text(Arena *arena, const Report *report, const Value *
     return text.n ? text.at : "whole";
 }
 
-/* "q_proj.weight" of "model.layers.{i}.self_attn.q_proj.weight": the last words that tell it from
- * its siblings. */
-static const char *short_name(Arena *arena, const char *name)
+static size_t stem_length(const char *name)
 {
     size_t length = strlen(name);
-    if (length > 7 && str_eq(name + length - 7, ".weight"))
-        length -= 7;
-    size_t begin = length;
-    while (begin > 0 && name[begin - 1] != '.')
-        begin--;
-    return arena_strndup(arena, name + begin, length - begin);
+    return length > 7 && str_eq(name + length - 7, ".weight") ? length - 7 : length;
+}
+
+/* Do the words of `name` from `begin` on end another parameter of the block, too? */
+static bool ends_another(const Graph *graph, const char *name, size_t begin, size_t end)
+{
+    size_t tail = end - begin;
+    for (int p = 0; p < graph->params.n; p++) {
+        const char *other = graph->params.at[p].name;
+        size_t length = stem_length(other);
+        if (other == name || length < tail ||
+            memcmp(other + length - tail, name + begin, tail) != 0)
+            continue;
+        if (length == tail || other[length - tail - 1] == '.')
+            return true;
+    }
+    return false;
+}
+
+/* Is what lies before `begin` the name of another parameter, whose part this one is? */
+static bool is_part(const Graph *graph, const char *name, size_t begin)
+{
+    for (int p = 0; p < graph->params.n && begin > 0; p++) {
+        const char *other = graph->params.at[p].name;
+        if (other != name && stem_length(other) == begin - 1 && memcmp(other, name, begin - 1) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "q_proj" of "model.layers.{i}.self_attn.q_proj.weight", "attn.c_proj" where a block has another
+ * c_proj: the last words that tell it from its siblings. */
+static const char *short_name(Arena *arena, const Graph *graph, const char *name)
+{
+    size_t end = stem_length(name), begin = end;
+    do {
+        begin -= begin > 0 && begin < end; /* the dot */
+        while (begin > 0 && name[begin - 1] != '.')
+            begin--;
+    } while (begin > 0 && (ends_another(graph, name, begin, end) || is_part(graph, name, begin)));
+    return arena_strndup(arena, name + begin, end - begin);
 }
 
 typedef struct ShardRow {
@@ -99,7 +149,8 @@ static void add_param(const Report *report, ShardRows *rows, const Body *body, i
         row = &vec_push(arena, rows);
         *row = (ShardRow){.shards = shards, .body = body, .names = str_new(arena)};
     }
-    str_putf(&row->names, "%s%s", row->names.n ? " " : "", short_name(arena, info->name));
+    str_putf(&row->names, "%s%s", row->names.n ? " " : "",
+             short_name(arena, body->graph, info->name));
     row->elements += place_elements(mesh, report->it->net, value, home) * links;
     row->replicated = (AtomSet)(((1u << mesh->n) - 1) & ~place_sharded(home));
 }

@@ -1,6 +1,7 @@
 /* report_risk.c - question 6, what new failure mode appears, and the ladder of simpler plans. */
 #include <string.h>
 
+#include "planner/goodput.h"
 #include "planner/report.h"
 
 static void put_risk(Str *str, const Report *report, const char *name, const char *text)
@@ -94,14 +95,18 @@ static void put_slow_rank(Str *str, const Report *report)
     const Assessment *it = report->it;
     if (it->plan->ranks < 2)
         return;
+    Goodput goodput = goodput_of(it);
+    int64_t compute = it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE];
     put_risk(
         str, report, "slow rank",
         arena_printf(
             report->arena,
             "every device is waited for at least once a step: the step is as slow as the "
-            "slowest of %s. One that computes 10 %% slower costs about %s.",
-            str_commas(report->arena, it->plan->ranks),
-            text_time(report->arena, it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE] / 10)));
+            "slowest of %s. One that computes 10 %% slower costs about %s; with a jitter of %.0f "
+            "%% the slowest is expected %.1f %% behind the mean, %s [estimated].",
+            str_commas(report->arena, it->plan->ranks), text_time(report->arena, compute / 10),
+            100 * goodput.jitter, 100 * goodput.slowest,
+            text_time(report->arena, goodput.slowest_ns)));
 }
 
 static void put_margin(Str *str, const Report *report)
@@ -123,23 +128,32 @@ static void put_margin(Str *str, const Report *report)
                      str_gib(arena, it->plan->cluster->device.margin_bytes)));
 }
 
+static char *text_span(Arena *arena, double seconds)
+{
+    const char *unit = seconds < 120 ? "s" : seconds < 7200 ? "min" : seconds < 172800 ? "h" : "d";
+    double scale = seconds < 120 ? 1 : seconds < 7200 ? 60 : seconds < 172800 ? 3600 : 86400;
+    return arena_printf(arena, "%.3g %s", seconds / scale, unit);
+}
+
 static void put_checkpoint(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
-    const Recipe *recipe = recipe_by_name(it->plan->job.recipe);
     Arena *arena = report->arena;
-    int64_t params = net_param_count(it->net);
-    int64_t bytes = params * (2 + recipe->has_master) * dtype_bytes(recipe->master) +
-                    (recipe->has_master ? 0 : params * dtype_bytes(recipe->weight));
-    int writers =
-        it->plan->state_atoms
-            ? it->plan->ranks
-            : it->plan->ranks / mesh_extent(&it->plan->mesh, role_atoms(&it->plan->mesh, ROLE_DP));
-    put_risk(
-        str, report, "checkpoint",
-        arena_printf(arena,
-                     "%s in all (%s parameters with their optimizer state), written by %s devices.",
-                     str_gib(arena, bytes), str_commas(arena, params), str_commas(arena, writers)));
+    Goodput at = goodput_of(it);
+    put_risk(str, report, "checkpoint",
+             arena_printf(arena,
+                          "%s in all (%s parameters with their optimizer state), written by %s "
+                          "devices in about %s [estimated].",
+                          str_gib(arena, at.checkpoint_bytes),
+                          str_commas(arena, net_param_count(it->net)),
+                          str_commas(arena, at.writers), text_span(arena, at.write_s)));
+    put_risk(str, report, "failures",
+             arena_printf(arena,
+                          "one in %s when a device fails every %s hours: a checkpoint every %s (%s "
+                          "steps; Young, Daly) leaves a goodput of %.1f %% [estimated].",
+                          text_span(arena, at.mtbf_s), str_commas(arena, (int64_t)at.device_hours),
+                          text_span(arena, at.interval_s), str_commas(arena, at.interval_steps),
+                          100 * at.goodput));
 }
 
 static void put_recompute(Str *str, const Report *report)

@@ -3,20 +3,23 @@
 
 #include <string.h>
 
-/* The vocabulary: rows of the table that the batch's ids address, and what the loss takes its
- * maximum over. */
+/* The vocabulary: what ids and labels of the batch address. (Experts also have a largest score, and
+ * tables that choices address: they are not padded.) */
 static void mark_vocabulary(const Net *net, bool *ret)
 {
     for (int c = 0; c < net->classes.n; c++) {
         const Graph *graph = net->classes.at[c];
         for (int n = 0; n < graph->nodes.n; n++) {
             const Node *node = &graph->nodes.at[n];
-            bool ids = graph->values.at[node->in[0]].kind == VALUE_DATA;
-            if (op_info[node->op].form == FORM_lookup && ids)
-                ret[graph->values.at[node->in[1]].dim[0]] = true;
-            if (op_info[node->op].monoid == MONOID_MAX) {
-                const Value *logits = &graph->values.at[node->in[0]];
-                ret[logits->dim[logits->axes - 1]] = true;
+            if (node->ins < 2)
+                continue;
+            const Value *ids = &graph->values.at[node->in[0]];
+            const Value *rows = &graph->values.at[node->in[1]];
+            if (ids->kind != VALUE_DATA || ids->number != NUM_INDEX)
+                continue;
+            for (int a = 0; a < rows->axes; a++) {
+                if (node->sig.base >> node->sig.in[1][a] & 1)
+                    ret[rows->dim[a]] = true;
             }
         }
     }

@@ -68,11 +68,24 @@ static Width *width_for(Search *search, int tp)
     return width;
 }
 
+static VariantKey key_of(const Pins *pins)
+{
+    return (VariantKey){pins->tp, pins->sp == 1, pins->recompute == 1, pins->block};
+}
+
+int search_labels(Search *search, const Pins *pins)
+{
+    VariantKey key = key_of(pins);
+    Width *width = width_for(search, pins->tp);
+    return width ? width_labels(search->arena, width, &key)->n : 0;
+}
+
 const Variant *search_variant(Search *search, const Pins *pins)
 {
-    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1};
+    VariantKey key = key_of(pins);
     for (const KeptVariant *at = search->variants; at; at = at->next)
-        if (at->key.tp == key.tp && at->key.sp == key.sp && at->key.recompute == key.recompute)
+        if (at->key.tp == key.tp && at->key.sp == key.sp && at->key.recompute == key.recompute &&
+            at->key.block == key.block)
             return at->variant;
     KeptVariant *kept = ARENA_NEW(search->arena, KeptVariant);
     *kept = (KeptVariant){.next = search->variants, .key = key};
@@ -142,7 +155,8 @@ typedef enum { LEVEL_WORK, LEVEL_CARDS, LEVEL_TREE } Level;
 typedef struct HeapItem {
     Family *family; /* from LEVEL_TREE on */
     int64_t bound;
-    int rank; /* place in the written order of the space */
+    int rank;  /* place in the written order of the space, with room for the labels of each */
+    int block; /* label of the blocks; NONE before they were solved, or without a choice */
     Level level;
 } HeapItem;
 
@@ -191,8 +205,8 @@ typedef struct Run {
     const Problem *problem;
     Arena *scratch;
     Heap heap;
-    Pins *space;
-    bool *simulated; /* per family */
+    Pins *space;     /* without labels */
+    bool *simulated; /* per rank */
     int families, best_rank;
     bool inside;
     Deadline deadline;
@@ -204,6 +218,13 @@ static int64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static Pins item_pins(const Run *run, const HeapItem *item)
+{
+    Pins pins = run->space[item->rank / MAX_LABELS];
+    pins.block = item->block;
+    return pins;
 }
 
 static int64_t micros_of(const Run *run, const Pins *pins)
@@ -294,16 +315,13 @@ static int64_t below_for(const Run *run, int rank)
     return run->result->best.step_ns + (rank < run->best_rank);
 }
 
-/* Cards: the work of all links as they are placed, and whether the whole model fits into all stages
- * together. */
-static void bound_by_cards(Run *run, HeapItem item)
+/* Cards: the work of all links as they are placed. */
+static bool bound_by_deck(Run *run, HeapItem item)
 {
-    const Pins *pins = &run->space[item.rank];
+    const Pins at = item_pins(run, &item), *pins = &at;
     const Deck *deck = deck_for(run->search, pins);
-    if (!deck) {
-        run->result->stats.illegal++;
-        return;
-    }
+    if (!deck)
+        return false;
     const Net *net = deck->net;
     int64_t work = 0, norm = run->problem->cluster->device.launch_ns;
     for (int i = 0; i < net->chain.n; i++) {
@@ -316,11 +334,28 @@ static void bound_by_cards(Run *run, HeapItem item)
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);
+    return true;
+}
+
+/* Once its blocks are solved, a family is as many as they have labels. */
+static void bound_by_cards(Run *run, HeapItem item)
+{
+    const Pins *pins = &run->space[item.rank / MAX_LABELS];
+    int labels = search_labels(run->search, pins), families = 0;
+    for (int i = 0; i < labels; i++) {
+        HeapItem family = item;
+        family.rank += i;
+        family.block = labels > 1 ? i : NONE;
+        if (pins->block < 0 || pins->block == i)
+            families += bound_by_deck(run, family);
+    }
+    run->result->stats.illegal += families == 0;
+    run->result->stats.considered += families > 1 ? families - 1 : 0;
 }
 
 static CutTable *table_for(Run *run, Arena *scratch, const HeapItem *item, Family *family)
 {
-    const Pins *pins = &run->space[item->rank];
+    const Pins at = item_pins(run, item), *pins = &at;
     int *fixed = ARENA_ARRAY(scratch, int, MAX_STAGES + 1);
     search_links(run->problem, pins, fixed);
     return cuts_table(scratch, family, pins->cuts ? fixed : NULL, below_for(run, item->rank));
@@ -347,7 +382,7 @@ static void settle_family(Run *run, int rank, bool certain)
  * before any tree. */
 static void bound_by_cuts(Run *run, HeapItem item)
 {
-    const Pins *pins = &run->space[item.rank];
+    const Pins at = item_pins(run, &item), *pins = &at;
     SearchStats *stats = &run->result->stats;
     Family *family = search_family(run->search, pins);
     if (!family) {
@@ -377,7 +412,7 @@ static void bound_by_cuts(Run *run, HeapItem item)
 
 static void search_tree(Run *run, HeapItem item)
 {
-    const Pins *pins = &run->space[item.rank];
+    const Pins at = item_pins(run, &item), *pins = &at;
     Arena *scratch = arena_new("tree");
     CutTable *table = table_for(run, scratch, &item, item.family);
     CutStats cut = {0};
@@ -417,7 +452,8 @@ static void fill_heap(Run *run, bool inside)
         heap_push(&run->heap,
                   (HeapItem){.bound = pipeline_bound(work, pins->pp, micros_of(run, pins)) +
                                       end_bound(run),
-                             .rank = i});
+                             .rank = i * MAX_LABELS,
+                             .block = NONE});
     }
 }
 
@@ -436,7 +472,7 @@ static void find_tightest(Run *run)
         int64_t bytes = memory_bound(&run->search->work, run->problem, &run->space[i]);
         if (limits_out(run, &run->space[i]))
             continue;
-        if (bytes < least && search_variant(run->search, &run->space[i])) {
+        if (bytes < least && search_labels(run->search, &run->space[i]) > 0) {
             least = bytes;
             nearest = i;
         }
@@ -445,9 +481,14 @@ static void find_tightest(Run *run)
         if (limits_out(run, &run->space[i]) ||
             memory_bound(&run->search->work, run->problem, &run->space[i]) > least + least / 8)
             continue;
-        Family *family = search_family(run->search, &run->space[i]);
+        /* of its labels the last takes least */
+        Pins pins = run->space[i];
+        int labels = search_labels(run->search, &pins);
+        if (pins.block < 0 && labels > 1)
+            pins.block = labels - 1;
+        Family *family = labels > pins.block ? search_family(run->search, &pins) : NULL;
         if (family)
-            note_tightest(run, &run->space[i], family);
+            note_tightest(run, &pins, family);
     }
 }
 
@@ -489,7 +530,7 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
-    run.simulated = ARENA_ARRAY(run.scratch, bool, run.families + 1);
+    run.simulated = ARENA_ARRAY(run.scratch, bool, MAX_LABELS *run.families + 1);
     for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
         fill_heap(&run, wave == 0);
         empty_heap(&run);

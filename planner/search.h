@@ -1,10 +1,10 @@
 /* search.h - the fastest plan of the declared space, exactly.
  *
  * Declared space: tp x dp x pp over the devices, micro-batch, GPipe or 1F1B, ZeRO-1 or not,
- * sequence parallel or not, recompute or not, and every cut of the layers into stages; pins narrow
- * it. A *family* is a plan without its cuts. The objective is the segment simulation in integer ns;
- * equal plans are ordered by family: fewer stages, smaller tp, no recompute, no sp, no ZeRO, larger
- * micro-batch, 1F1B before GPipe.
+ * sequence parallel or not, recompute or not, the label of the blocks, and every cut of the layers
+ * into stages; pins narrow it. A *family* is a plan without its cuts. The objective is the segment
+ * simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp, no
+ * recompute, no sp, no ZeRO, larger micro-batch, 1F1B before GPipe, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
  * block is solved); cards; the best cuts of the busy paths, within memory; then a tree of cuts
@@ -68,6 +68,9 @@ typedef struct SearchLimits {
 } SearchLimits;
 /* With no family at all (stats.considered and stats.illegal 0) the pins contradict the job. */
 void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret);
+/* How many labels the blocks of these pins have, with more than one of them: pins then say which.
+ * 1: there is nothing to choose, and their block is NONE; 0: their layers cannot be placed so. */
+int search_labels(Search *search, const Pins *pins);
 /* The variant of these pins, as a run solved it; NULL when its layers cannot be placed so. */
 const Variant *search_variant(Search *search, const Pins *pins);
 /* The family of complete pins; NULL when it cannot be. Cuts of `pins` are left aside. */

@@ -8,8 +8,6 @@
  * learned path is the longest path of a plan that was simulated: for other cuts it is a sum over
  * stages. */
 #include <string.h>
-
-#include <string.h>
 #include <time.h>
 
 #include "ir/base/num.h"
@@ -82,7 +80,7 @@ static int64_t busy_least(const CutTable *table, int stage, int begin, int end)
 static int64_t busy_of(const CutTable *table, int stage, int begin, const StageCost *cost)
 {
     int64_t own = (cost->forward_ns + cost->backward_ns) * table->family->order->micros;
-    int64_t here = table->forward[begin] + table->hop_forward[stage] + own + cost->norm_ns;
+    int64_t here = table->forward[begin] + table->hop_forward[stage] + own + cost->norm_least_ns;
     int64_t back = table->both[begin] + table->hop_both[stage] + own + table->first_norm;
     return num_larger(here, back);
 }
@@ -208,7 +206,7 @@ static int64_t form_at(const LearnedPath *form, int stage, const StageCost *cost
 {
     return form->path.forward[stage] * cost->forward_ns +
            form->path.backward[stage] * cost->backward_ns +
-           (stage == form->path.stage ? cost->norm_ns : 0);
+           (stage == form->path.stage ? cost->norm_least_ns : 0);
 }
 
 /* The least sum of the path over the stages from each place on. */
@@ -296,7 +294,7 @@ static void extend_sums(Tree *tree, int stage)
 }
 
 /* What every plan with the tree's first `stage` cuts takes at least. */
-static int64_t node_bound(Tree *tree, int stage, int64_t busy)
+static int64_t node_bound(Tree *tree, int stage, int64_t busy, int64_t update)
 {
     CutTable *table = tree->table;
     int at = slot(table, stage, tree->first_link[stage]);
@@ -306,10 +304,11 @@ static int64_t node_bound(Tree *tree, int stage, int64_t busy)
         extend_sums(tree, s);
     for (int f = 0; f < table->forms.n; f++)
         bound = num_larger(bound, tree->sum[stage].at[f] + table->forms.at[f].rest[at]);
-    return bound + table->tail + table->update[0];
+    return bound + table->tail + num_larger(update, table->update[at]);
 }
 
-static void descend(Tree *tree, int stage, int64_t busy)
+/* `busy` and `update`: largest of the stages before. */
+static void descend(Tree *tree, int stage, int64_t busy, int64_t update)
 {
     CutTable *table = tree->table;
     if (stage == table->stages) {
@@ -330,8 +329,9 @@ static void descend(Tree *tree, int stage, int64_t busy)
             continue;
         tree->first_link[stage + 1] = end;
         int64_t now = num_larger(busy, busy_of(table, stage, begin, cost));
-        if (node_bound(tree, stage + 1, now) < tree->best->step_ns)
-            descend(tree, stage + 1, now);
+        int64_t ends = num_larger(update, cost->update_ns);
+        if (node_bound(tree, stage + 1, now, ends) < tree->best->step_ns)
+            descend(tree, stage + 1, now, ends);
     }
 }
 
@@ -397,7 +397,7 @@ Cuts cuts_search(CutTable *table, int64_t below, const Deadline *deadline, CutSt
     stats->bound = cuts_bound(table);
     Tree tree = {.table = table, .deadline = deadline, .stats = stats, .best = &best};
     if (stats->bound < best.step_ns)
-        descend(&tree, 0, 0);
+        descend(&tree, 0, 0, 0);
     if (stats->complete)
         stats->bound = best.step_ns;
     if (best.step_ns >= below)

@@ -89,14 +89,27 @@ static int most_tp(const Net *net)
     return most < MAX_TP ? (int)most : MAX_TP;
 }
 
+/* All layers, and every stage a link. */
+static bool cuts_possible(const Problem *problem, const Pins *pins)
+{
+    int layers = 0;
+    for (int i = 0; i < pins->cuts; i++) {
+        layers += pins->cut[i];
+        if (pins->cut[i] == 0 && i > 0 && i + 1 < pins->cuts)
+            return false;
+    }
+    return pins->cuts == 0 || layers == problem->net->chain.n - 2;
+}
+
 int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **ret)
 {
     Space space = {arena, problem, pins, {0}};
-    int links = problem->net->chain.n, most = links - 2 > 1 ? links : 1;
+    int most = problem->net->chain.n; /* links: the ends of the chain may be stages of their own */
     int widest = pins->tp > 0 ? pins->tp : most_tp(problem->net);
     int stages = pins->cuts ? pins->cuts : pins->pp;
     for (int pp = 1; pp <= MAX_STAGES && pp <= most; pp++) {
-        if (problem->ranks % pp != 0 || !pinned_to(stages, pp) || !pinned_to(pins->pp, pp))
+        if (!cuts_possible(problem, pins) || problem->ranks % pp != 0 || !pinned_to(stages, pp) ||
+            !pinned_to(pins->pp, pp))
             continue;
         int ranks = problem->ranks / pp;
         for (int tp = 1; tp <= ranks && tp <= widest; tp++) {

@@ -143,6 +143,7 @@ static int64_t flat_ns(const Family *family, const Path *path, int64_t count, in
 typedef struct StageGroup {
     AtomSet sharded, partial; /* on the family's mesh */
     bool tied;
+    double rate;
     int share; /* ranks that cut the optimizer's share */
     int64_t *block,
         *ready; /* per link of the stage: elements, 0 where it has none; its readiness */
@@ -167,7 +168,8 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     AtomSet sharded = card->sharded, partial = with_dp(family, card->partial);
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
-        if (at->sharded == sharded && at->partial == partial && at->tied == tied)
+        if (at->sharded == sharded && at->partial == partial && at->tied == tied &&
+            at->rate == card->rate)
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
@@ -175,6 +177,7 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     *group = (StageGroup){.sharded = sharded,
                           .partial = partial,
                           .tied = tied,
+                          .rate = card->rate,
                           .share = list_extent(&family->mesh, &share),
                           .block = ARENA_ARRAY(scratch, int64_t, links),
                           .ready = ARENA_ARRAY(scratch, int64_t, links),
@@ -301,10 +304,29 @@ static int64_t norm_time(const StageCost *cost, int64_t launch, int64_t tied_end
     return clock + launch; /* the loss joins the pair */
 }
 
-static void fill_ends(const Family *family, StageCost *cost)
+/* The level between the homes of a tied parameter at the ends of the chain, which are in the first
+ * and the last stage; NONE for others, whose stages hang on the cuts. */
+static int tied_level(const Family *family, int begin, int end, int other)
 {
-    int64_t launch = family->problem->cluster->device.launch_ns;
+    int stages = family->order->stages, links = links_of(family);
+    bool ends = (begin == 0 && other == links - 1) || (end == links && other == 0);
+    return ends ? stage_level(family->problem->cluster, mesh_ranks(&family->mesh), 0, stages - 1)
+                : NONE;
+}
+
+static void fill_ends(const Family *family, int begin, int end, StageCost *cost)
+{
+    const Cluster *cluster = family->problem->cluster;
+    int64_t launch = cluster->device.launch_ns;
     cost->norm_ns = norm_time(cost, launch, 0) - cost->backward_ns;
+    int64_t tied = 0;
+    for (int b = 0; b < cost->buckets; b++)
+        if (cost->bucket[b].tied) {
+            int level = tied_level(family, begin, end, cost->other_home);
+            tied = num_larger(tied, num_larger(cost->reduced_ns, cost->bucket[b].reduced_ns));
+            tied += level == NONE ? 0 : price_pair(cluster, level, cost->bucket[b].share_bytes);
+        }
+    cost->norm_least_ns = norm_time(cost, launch, tied) - cost->backward_ns;
     int64_t compute = 0, gather = 0;
     for (int b = 0; b < cost->buckets; b++) {
         compute += cost->bucket[b].update_ns;
@@ -393,7 +415,7 @@ static StageCost *make_cost(Family *family, int begin, int end)
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
     time_buckets(cost, begin, end);
-    fill_ends(family, cost);
+    fill_ends(family, begin, end, cost);
     cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +
                         cost->state_bytes + cost->transient_bytes;
     arena_free(scratch);

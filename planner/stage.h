@@ -42,10 +42,11 @@ typedef struct StageBucket {
 
 typedef struct StageCost {
     int64_t forward_ns, backward_ns;
-    int64_t norm_ns;   /* from the last backward row's end until this rank's norm is known, without
-                          tied sums */
-    int64_t update_ns; /* from the clip coefficient to the last gather's end */
-    int64_t fixed_bytes; /* scalars, parameters, transients, scratch */
+    int64_t norm_ns; /* from the last backward row's end until this rank's norm is known, without
+                        tied sums */
+    int64_t norm_least_ns; /* the same with tied sums that wait for nobody: never too much */
+    int64_t update_ns;     /* from the clip coefficient to the last gather's end */
+    int64_t fixed_bytes;   /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t stride[RING_COUNT];                                         /* bytes of a slot */
     int buckets;

@@ -7,9 +7,18 @@
 #include "planner/resize.h"
 
 /* For how many micro-batches a step, and in flight, classes are solved: a plan's own numbers would
- * tie its layers to its pipeline. A byte kept is worth a nanosecond of the step: that keeps shards
- * and gathers them again where backward has the time. */
-enum { TYPICAL_MICRO_BATCHES = 32, TYPICAL_LIVE = 4, TIME_WEIGHT = 1, BYTE_WEIGHT = 1 };
+ * tie its layers to its pipeline. Without a label a byte kept is worth a nanosecond of the step:
+ * that keeps shards and gathers them again where backward has the time. */
+enum { TYPICAL_MICRO_BATCHES = 32, TYPICAL_LIVE = 4 };
+static const BlockLabel plain_label = {.ns_weight = 1, .byte_weight = 1};
+
+static const BlockLabel *label_of(Arena *arena, Width *width, const VariantKey *key)
+{
+    const BlockLabels *labels = key->block == NONE ? NULL : width_labels(arena, width, key);
+    if (!labels || labels->n < 2)
+        return &plain_label;
+    return &labels->at[key->block < labels->n ? key->block : labels->n - 1];
+}
 
 int64_t model_kv_heads(const Net *net)
 {
@@ -60,28 +69,35 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
     return home;
 }
 
-static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant, int c,
-                        const Placement *boundary, const bool *solved)
+/* What a class is solved under, but its boundary and homes that others have settled. */
+static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
+                              const SolveModel *model)
 {
-    const Net *net = variant->net;
-    const VariantKey *key = &variant->key;
-    SolveModel model = pricer_model(&width->pricer);
-    SolveSetup setup = {.net = net,
-                        .graph = net->classes.at[c],
-                        .mesh = &variant->mesh,
-                        .width = role_atoms(&variant->mesh, ROLE_TP),
-                        .model = &model,
+    return (SolveSetup){.net = width->net,
+                        .graph = width->net->classes.at[c],
+                        .mesh = &width->mesh,
+                        .width = role_atoms(&width->mesh, ROLE_TP),
+                        .model = model,
                         .micro_batches = TYPICAL_MICRO_BATCHES,
                         .live = TYPICAL_LIVE,
                         .recompute = key->recompute,
                         .boundary_rule = key->sp ? BOUNDARY_SEQUENCE : BOUNDARY_WHOLE,
                         .weight_rule = WEIGHTS_SHARDED,
-                        .boundary = boundary,
-                        .home = tied_homes(arena, variant, c, solved),
                         .paths = width->paths};
+}
+
+static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant, int c,
+                        const BlockLabel *label, const Placement *boundary, const bool *solved)
+{
+    const Net *net = variant->net;
+    const VariantKey *key = &variant->key;
+    SolveModel model = pricer_model(&width->pricer);
+    SolveSetup setup = class_setup(width, key, c, &model);
+    setup.boundary = boundary;
+    setup.home = tied_homes(arena, variant, c, solved);
     Solver *solver = solver_new(arena, &setup);
     Solution solution;
-    if (!solver || !solver_at(solver, TIME_WEIGHT, BYTE_WEIGHT, &solution)) {
+    if (!solver || !solver_at(solver, label->ns_weight, label->byte_weight, &solution)) {
         diag_error(diag, NO_SPAN, "class %s of %s has no legal placement on tp %d%s",
                    net->classes.at[c]->name, net->name, key->tp,
                    key->sp ? " with the sequence on tp" : "");
@@ -96,23 +112,81 @@ static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant
 static bool solve_classes(Arena *arena, Diag *diag, Width *width, Variant *variant)
 {
     const Net *net = variant->net;
+    const BlockLabel *label = label_of(arena, width, &variant->key);
     bool *solved = ARENA_ARRAY(arena, bool, net->classes.n);
     int first = main_class(net);
     variant->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
-    if (!solve_class(arena, diag, width, variant, first, NULL, solved))
+    if (label->plan)
+        variant->class[first] = *label->plan;
+    else if (!solve_class(arena, diag, width, variant, first, label, NULL, solved))
         return false;
     solved[first] = true;
     Placement boundary = net->classes.at[first]->chain_in != NONE
                              ? variant->class[first].boundary_in
                              : variant->class[first].boundary_out;
     for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        bool inner = graph->chain_in != NONE && graph->chain_out != NONE;
         if (c == first)
             continue;
-        if (!solve_class(arena, diag, width, variant, c, &boundary, solved))
+        /* the ends of the chain are there once: they have one placement under every label */
+        if (!solve_class(arena, diag, width, variant, c, inner ? label : &plain_label, &boundary,
+                         solved))
             return false;
         solved[c] = true;
     }
     return true;
+}
+
+/* ---- labels ---- */
+
+/* Weights that a corner of a hull, and no other, minimises: between the slopes of its two sides. */
+static void label_weights(const Solution *hull, int n, int at, BlockLabel *ret)
+{
+    int64_t ns = 0, bytes = 0;
+    for (int side = at - 1; side <= at; side++) {
+        if (side < 0 || side + 1 >= n)
+            continue;
+        const Label *fast = &hull[side].label, *small = &hull[side + 1].label;
+        ns += hull[side + 1].ns - hull[side].ns;
+        bytes += TYPICAL_LIVE * (fast->saved_bytes - small->saved_bytes) + fast->state_bytes -
+                 small->state_bytes;
+    }
+    if (n == 1)
+        ns = bytes = 1;
+    ret->ns_weight = bytes * (at == 0 && n > 1 ? 2 : 1);
+    ret->byte_weight = ns * (at == n - 1 && n > 1 ? 2 : 1);
+}
+
+const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *key)
+{
+    BlockLabels **kept = &width->labels[key->sp][key->recompute];
+    if (*kept)
+        return *kept;
+    BlockLabels *labels = *kept = ARENA_NEW(arena, BlockLabels);
+    SolveModel model = pricer_model(&width->pricer);
+    int class = main_class(width->net);
+    SolveSetup setup = class_setup(width, key, class, &model);
+    Solver *solver = solver_new(arena, &setup);
+    Solution hull[MAX_LABELS];
+    if (!solver)
+        return labels;
+    if (width->tp > width->pricer.cluster->level[0].width)
+        labels->n = solver_at(solver, plain_label.ns_weight, plain_label.byte_weight, hull);
+    else
+        labels->n = solver_hull(solver, hull, MAX_LABELS);
+    for (int i = 0; i < labels->n; i++) {
+        BlockLabel *label = &labels->at[i];
+        ClassPlan *plan = ARENA_NEW(arena, ClassPlan);
+        *plan = hull[i].plan;
+        plan_keep_cheap(width->net->classes.at[class], plan);
+        label->plan = plan;
+        label_weights(hull, labels->n, i, label);
+        label->micro_ns = hull[i].label.micro_ns;
+        label->saved_bytes = hull[i].label.saved_bytes;
+        label->state_bytes = hull[i].label.state_bytes;
+    }
+    return labels;
 }
 
 bool problem_read(Problem *problem)
@@ -192,7 +266,8 @@ static Placement lift_place(const Lift *lift, ValueId id, const Placement *place
     return lifted;
 }
 
-/* On the batch's letter where there is one; else as linear as what it reads is Partial. */
+/* On the batch's letter where there is one; else as linear as what it reads is Partial, and where
+ * it is not, on the sums themselves: lowering reduces them first. */
 static Choice lift_choice(Lift *lift, const Node *node)
 {
     int letter = NONE;
@@ -203,21 +278,20 @@ static Choice lift_choice(Lift *lift, const Node *node)
     for (int k = 0; k < node->ins; k++)
         if (lift->partial[node->in[k]])
             sums |= (uint8_t)(1u << k);
+    int linear = NONE;
+    for (int i = 0; sums && i < node_linear_sets(node); i++)
+        if ((node_linear_set(node, i) & sums) == sums) /* the others are owned by one rank */
+            linear = i;
     for (int k = 0; k < node->outs; k++) {
         bool has = false;
         const Value *out = &lift->graph->values.at[node->out[k]];
         for (int a = 0; a < out->axes; a++)
             has |= out->dim[a] == lift->net->batch;
-        lift->partial[node->out[k]] = (letter != NONE && !has) || sums;
+        lift->partial[node->out[k]] = letter != NONE ? !has : linear != NONE;
     }
     if (letter != NONE)
         return (Choice)(CHOICE_LETTER + letter);
-    for (int i = 0; sums && i < node_linear_sets(node); i++)
-        if (node_linear_set(node, i) == sums)
-            return (Choice)(CHOICE_LINEAR + i);
-    if (sums)
-        BUG("%s reads a sum over the batch and is not linear in it", node->name);
-    return CHOICE_REPLICATE;
+    return linear != NONE ? (Choice)(CHOICE_LINEAR + linear) : CHOICE_REPLICATE;
 }
 
 void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c, ClassPlan *ret)
@@ -245,4 +319,61 @@ void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c,
         ret->saved[v] = lift_place(&lift, v, &plan->saved[v]);
     }
     arena_free(scratch);
+}
+
+/* ---- which label a plan has ---- */
+
+static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a, const ClassPlan *b)
+{
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int i = 0; i < mesh->n; i++)
+            if (a->choice[n].atom[i] != b->choice[n].atom[i])
+                return false;
+    for (int p = 0; p < graph->params.n; p++)
+        if (!place_equal(&a->home[p], &b->home[p]))
+            return false;
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        if (value->kind != VALUE_NODE || graph->nodes.at[value->made].seg != SEG_FORWARD)
+            continue; /* a plan says of these alone what is kept */
+        if (a->keep[v] != b->keep[v] ||
+            (a->keep[v] == KEEP_SAVED && !place_equal(&a->saved[v], &b->saved[v])))
+            return false;
+    }
+    return true;
+}
+
+static bool same_classes(const Variant *variant, const Plan *plan)
+{
+    const Net *net = variant->net;
+    Arena *scratch = arena_new("same");
+    bool same = variant->mesh.n <= plan->mesh.n;
+    for (int c = 0; same && c < net->classes.n; c++) {
+        ClassPlan lifted;
+        variant_lift(scratch, variant, &plan->mesh, c, &lifted);
+        same = same_class(net->classes.at[c], &plan->mesh, &lifted, &plan->class[c]);
+    }
+    arena_free(scratch);
+    return same;
+}
+
+int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net *net, bool sp,
+               bool recompute, BlockLabels *ret)
+{
+    Problem single = *problem;
+    single.arena = arena;
+    single.diag = diag_new(arena);
+    single.net = net_resize(arena, net, 1, 1);
+    VariantKey key = {mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)), sp, recompute,
+                      NONE};
+    Width *width = width_new(arena, single.diag, &single, key.tp);
+    *ret = (BlockLabels){.n = 0};
+    if (width)
+        *ret = *width_labels(arena, width, &key);
+    for (key.block = 0; ret->n > 1 && key.block < ret->n; key.block++) {
+        const Variant *variant = variant_solve(arena, single.diag, width, &key);
+        if (variant && same_classes(variant, plan))
+            return key.block;
+    }
+    return NONE;
 }

@@ -27,6 +27,21 @@ typedef struct Problem {
 /* Reads the model for the job's sequence length; false after errors. */
 bool problem_read(Problem *problem);
 
+/* The Pareto set of the class with most links, of time against bytes: a label is a corner of its
+ * hull, and the price of a byte at which every class is solved. Fastest first, so that of equal
+ * plans the one with fewer messages comes first. */
+enum { MAX_LABELS = 8 };
+typedef struct BlockLabel {
+    int64_t ns_weight, byte_weight;
+    int64_t micro_ns, saved_bytes, state_bytes; /* of a link, for one sequence */
+    const ClassPlan *plan;                      /* of that class, as the hull has it */
+} BlockLabel;
+
+typedef struct BlockLabels {
+    int n; /* 0: no legal placement */
+    BlockLabel at[MAX_LABELS];
+} BlockLabels;
+
 /* What all variants of one width share: the mesh of its tp atoms, and the moves found on it. */
 typedef struct Width {
     int tp;
@@ -34,6 +49,7 @@ typedef struct Width {
     Mesh mesh; /* tp atoms */
     Pricer pricer;
     PathTable *paths;
+    BlockLabels *labels[2][2]; /* per sp, recompute; NULL: not asked for yet */
 } Width;
 /* NULL after an error in `diag`. */
 Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp);
@@ -41,7 +57,12 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp);
 typedef struct VariantKey {
     int tp;
     bool sp, recompute;
+    int block; /* a label; NONE: the one at which a byte is worth a nanosecond */
 } VariantKey;
+
+/* The labels of this key, whatever its own is. One where tp leaves the fastest domain: there the
+ * blocks are slow in any case, and their hulls take longest to find. */
+const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *key);
 
 typedef struct Variant {
     VariantKey key;
@@ -57,6 +78,10 @@ void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int cl
                   ClassPlan *ret);
 /* The same classes as a plan has them, on the plan's own mesh: nothing is left to lift. */
 Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net);
+/* The labels that a plan of this problem chose among. Its own place in them, or NONE when it is
+ * none of them, or there is only one. */
+int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net *net, bool sp,
+               bool recompute, BlockLabels *ret);
 /* KV heads of the model as the mesh needs them: 0 when there is no attention. */
 int64_t model_kv_heads(const Net *net);
 

@@ -1,0 +1,151 @@
+/* contradict.c - the rules that pins and a job must keep, each with the words for breaking it. */
+#include "planner/contradict.h"
+
+#include "ir/base/str.h"
+
+/* "tp=2 x dp=4": those of the degrees that are pinned. */
+static const char *degrees(Arena *arena, const Pins *pins, int64_t *ret_product)
+{
+    const struct {
+        const char *name;
+        int value;
+    } pin[] = {{"tp", pins->tp}, {"dp", pins->dp}, {"pp", pins->pp}};
+    Str text = str_new(arena);
+    *ret_product = 1;
+    for (int i = 0; i < 3; i++)
+        if (pin[i].value > 0) {
+            *ret_product *= pin[i].value;
+            str_putf(&text, "%s%s=%d", text.n ? " x " : "", pin[i].name, pin[i].value);
+        }
+    return text.at;
+}
+
+static const char *layers_text(Arena *arena, const Pins *pins, int *ret_sum)
+{
+    Str text = str_new(arena);
+    *ret_sum = 0;
+    for (int i = 0; i < pins->cuts; i++) {
+        *ret_sum += pins->cut[i];
+        str_putf(&text, "%s%d", i ? "+" : "layers=", pins->cut[i]);
+    }
+    return text.at;
+}
+
+static bool degrees_fit(Diag *diag, Arena *arena, const Problem *problem, const Pins *pins)
+{
+    int64_t product;
+    const char *text = degrees(arena, pins, &product);
+    bool all = pins->tp > 0 && pins->dp > 0 && pins->pp > 0;
+    if (product <= problem->ranks && problem->ranks % product == 0 &&
+        (!all || product == problem->ranks))
+        return true;
+    bool one = product == pins->tp || product == pins->dp || product == pins->pp;
+    diag_error(diag, NO_SPAN, "%s %s cannot share %d devices: %lld %s", one ? "pin" : "pins", text,
+               problem->ranks, (long long)product,
+               all && problem->ranks % product == 0 ? "of them would idle"
+                                                    : "does not divide them");
+    diag_help(diag, "tp x dp x pp must be the devices: change one of them, or --gpus");
+    return false;
+}
+
+static bool layers_fit(Diag *diag, Arena *arena, const Problem *problem, const Pins *pins)
+{
+    int sum, layers = problem->net->chain.n - 2;
+    const char *text = layers_text(arena, pins, &sum);
+    if (pins->cuts && pins->pp > 0 && pins->cuts != pins->pp) {
+        diag_error(diag, NO_SPAN, "pins %s and pp=%d contradict each other: %d stages, and %d",
+                   text, pins->pp, pins->cuts, pins->pp);
+        diag_help(diag, "give one number of layers for each stage, or leave one of the pins out");
+        return false;
+    }
+    if (pins->cuts && sum != layers) {
+        diag_error(diag, NO_SPAN, "pin %s contradicts the model: %d in all; the model has %d", text,
+                   sum, layers);
+        diag_help(diag, "the numbers must add up to %d", layers);
+        return false;
+    }
+    for (int i = 0; i < pins->cuts; i++)
+        if (pins->cut[i] == 0 && i > 0 && i + 1 < pins->cuts) {
+            diag_error(diag, NO_SPAN, "pin %s leaves stage %d without a layer", text, i);
+            diag_help(diag, "only the first and the last stage have a link beside their layers");
+            return false;
+        }
+    if (pins->pp > layers + 2 || pins->cuts > layers + 2) {
+        diag_error(diag, NO_SPAN, "pin pp=%d contradicts the model: it has %d layer%s",
+                   pins->pp > 0 ? pins->pp : pins->cuts, layers, layers == 1 ? "" : "s");
+        diag_help(diag, "use at most %d stages: one for each layer, and one at either end",
+                  layers + 2);
+        return false;
+    }
+    return true;
+}
+
+static bool batch_fits(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    long long batch = (long long)problem->job.global_batch, mbs = (long long)pins->micro_batch;
+    int dp = pins->dp;
+    if (dp < 1 && pins->tp > 0 && (pins->pp > 0 || pins->cuts > 0))
+        dp = problem->ranks / (pins->tp * (pins->pp > 0 ? pins->pp : pins->cuts));
+    if (mbs > 0 && batch % mbs) {
+        diag_error(diag, NO_SPAN, "pin mbs=%lld contradicts the batch: it does not divide %lld",
+                   mbs, batch);
+        diag_help(diag, "use a divisor of it, or a --global-batch of %lld",
+                  (batch + mbs - 1) / mbs * mbs);
+        return false;
+    }
+    long long each = (mbs > 0 ? mbs : 1) * (dp > 0 ? dp : 1);
+    if (batch % each == 0)
+        return true;
+    const char *whose = pins->dp > 0 ? "" : " (what tp and pp leave)";
+    if (mbs > 0)
+        diag_error(diag, NO_SPAN,
+                   "pins mbs=%lld and dp=%d%s contradict the batch: %lld does not divide %lld", mbs,
+                   dp, whose, each, batch);
+    else
+        diag_error(diag, NO_SPAN, "dp=%d%s contradicts the batch: it does not divide %lld", dp,
+                   whose, batch);
+    diag_help(diag, "use a --global-batch that is a multiple of %lld", each);
+    return false;
+}
+
+/* A width that some tensor does not divide by, or a label that the blocks do not have. */
+static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
+{
+    Pins own = pins_complete(problem, *pins);
+    int labels = search_labels(search, &own);
+    if (labels > 0 && pins->block < labels)
+        return true;
+    if (labels > 0) {
+        diag_error(diag, NO_SPAN, "pins block=%d, tp=%d, sp=%d and recompute=%s: %s", pins->block,
+                   own.tp, own.sp, own.recompute ? "full" : "none",
+                   labels == 1 ? "their blocks have one label" : "their blocks have fewer labels");
+        diag_help(diag, "labels are 0 to %d, fastest first", labels - 1);
+        return false;
+    }
+    diag_error(diag, NO_SPAN, "no layer of %s can be placed on tp=%d%s", problem->net->name, own.tp,
+               own.sp ? " with sp=1" : "");
+    diag_help(diag, "heads, feed-forward width, vocabulary%s must divide by tp",
+              own.sp ? " and sequence" : "");
+    return false;
+}
+
+static bool is_free(const Pins *pins)
+{
+    return pins->tp < 0 && pins->dp < 0 && pins->pp < 0 && pins->cuts == 0 &&
+           pins->micro_batch <= 0 && pins->block < 0;
+}
+
+void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
+{
+    Arena *arena = problem->arena;
+    if (!is_free(pins) &&
+        (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
+         !batch_fits(diag, problem, pins) || !blocks_fit(diag, search, problem, pins)))
+        return;
+    diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
+               is_free(pins) ? "" : " with these pins");
+    diag_help(diag,
+              "tp x pp of them must divide the model's heads and layers, and the rest (dp) the "
+              "batch of %lld: try a --global-batch that is a multiple of %d",
+              (long long)problem->job.global_batch, problem->ranks);
+}

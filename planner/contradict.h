@@ -1,0 +1,11 @@
+/* contradict.h - why no plan has these pins: names the pins that cannot go together, and what they
+ * would have to be. */
+#ifndef LPLAN_PLANNER_CONTRADICT_H
+#define LPLAN_PLANNER_CONTRADICT_H
+
+#include "planner/search.h"
+
+/* One error in `diag`: that of the first rule the pins break. */
+void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins);
+
+#endif
