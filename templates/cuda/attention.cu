@@ -1,7 +1,9 @@
 /* attention.cu - flash attention on any GPU, sums in fp32: forward, gradient of k and v, of q.
  *
  * Parameters, defined before this text (a program holds one instance):
- *     LP_D            head width
+ *     LP_D            width of queries and keys
+ *     LP_DV           width of values; LP_D when it is not defined
+ *     LP_BENT         1: softcap, slopes, chunk and starts count; else none is looked at
  *     LP_ATTENTION_T  type of q, k, v, o, dout: float or lp_bf16
  *     LP_GRADIENT_T   type of dq, dk, dv: float or lp_bf16
  * Launch: LP_ATTENTION_THREADS threads and LP_ATTENTION_BYTES of dynamic shared memory;
@@ -10,28 +12,41 @@
  *     lp_attention_delta                              grid (b * s), 32 threads a head of g * r
  * with tiles of LP_ROWS. Layouts, masks and empty rows are those of host/attention.c; q and kv
  * gradients come from two kernels (3 + 4 products) so that no sum crosses blocks: no atomics, the
- * same bits every run. Where attention_mma.cu fits (bf16, LP_D a multiple of 16) it is faster. */
+ * same bits every run. Where attention_mma.cu fits (bf16, one width, a multiple of 16, not bent) it
+ * is faster. */
 
-#define LP_ROWS (LP_D <= 64 ? 64 : 32)
+#ifndef LP_DV
+#define LP_DV LP_D
+#endif
+#ifndef LP_BENT
+#define LP_BENT 0
+#endif
+#define LP_ROWS (LP_D <= 64 && LP_DV <= 64 ? 64 : 32)
 #define LP_ATTENTION_THREADS 256
 /* Odd pitches: the 16 threads that read 16 rows of one column hit 16 banks. */
-#define LP_PITCH (LP_D | 1)
+#define LP_PITCH(width) ((width) | 1)
 #define LP_SCORE_PITCH (LP_ROWS + 1)
-#define LP_ATTENTION_BYTES (4 * (4 * LP_ROWS * LP_PITCH + 2 * LP_ROWS * LP_SCORE_PITCH))
+#define LP_ATTENTION_BYTES                                                                         \
+    (4 * (2 * LP_ROWS * (LP_PITCH(LP_D) + LP_PITCH(LP_DV)) + 2 * LP_ROWS * LP_SCORE_PITCH))
 
-/* A thread's share of a score tile is LP_SHARE x LP_SHARE, of a row of width LP_D LP_WIDE. */
+/* A thread's share of a score tile is LP_SHARE x LP_SHARE, of a row LP_WIDE(width). */
 #define LP_SHARE (LP_ROWS / 16)
-#define LP_WIDE ((LP_D + 15) / 16)
+#define LP_WIDE(width) (((width) + 15) / 16)
 
 /* The struct of host/attention.c, member by member. */
 struct LpAttention {
-    int b, s, t, g, r, d;
+    int b, s, t, g, r;
+    int d, e;
     long long q_stride, k_stride, v_stride, o_stride;
     long long dq_stride, dk_stride, dv_stride, do_stride;
     float scale;
     int causal;
     int window;
     long long base_q, base_k;
+    int chunk;
+    float softcap;
+    const float *slopes;
+    const int *starts;
 };
 
 extern __shared__ float lp_shared[];
@@ -41,39 +56,101 @@ LP_DEVICE int lp_clamp(long long x, int low, int high)
     return x < low ? low : x > high ? high : (int)x;
 }
 
-LP_DEVICE bool lp_sees(const LpAttention &a, int i, int j)
+/* Of sequence b of the batch. */
+LP_DEVICE bool lp_sees(const LpAttention &a, long long b, int i, int j)
 {
-    const long long ahead = a.base_q + i - a.base_k - j;
-    return i < a.s && j < a.t && (!a.causal || ahead >= 0) && (a.window <= 0 || ahead < a.window);
+    const long long query = a.base_q + i;
+    const long long key = a.base_k + j;
+    bool sees = i < a.s && j < a.t && (!a.causal || query >= key) &&
+                (a.window <= 0 || query - key < a.window);
+#if LP_BENT
+    sees = sees && (a.chunk <= 0 || query / a.chunk == key / a.chunk) &&
+           (!a.starts || key >= a.starts[b * a.s + i]);
+#endif
+    (void)b;
+    return sees;
 }
 
 /* The keys that the queries [i0, i0 + n) may see, the first on a tile border. */
-LP_DEVICE void lp_keys_seen(const LpAttention &a, int i0, int n, int *first, int *last)
+LP_DEVICE void lp_keys_seen(const LpAttention &a, long long b, int i0, int n, int *first, int *last)
 {
     const long long shift = a.base_q + i0 - a.base_k;
-    *first = a.window > 0 ? lp_clamp(shift - a.window + 1, 0, a.t) / LP_ROWS * LP_ROWS : 0;
-    *last = a.causal ? lp_clamp(shift + n, 0, a.t) : a.t;
+    long long from = a.window > 0 ? shift - a.window + 1 : 0;
+    long long to = a.causal ? shift + n : a.t;
+#if LP_BENT
+    if (a.chunk > 0) {
+        const long long begin = (a.base_q + i0) / a.chunk * a.chunk - a.base_k;
+        const long long end = ((a.base_q + i0 + n - 1) / a.chunk + 1) * a.chunk - a.base_k;
+        from = begin > from ? begin : from;
+        to = end < to ? end : to;
+    }
+    if (a.starts) {
+        long long earliest = a.starts[b * a.s + i0];
+        for (int i = 1; i < n; i++) {
+            const long long start = a.starts[b * a.s + i0 + i];
+            earliest = start < earliest ? start : earliest;
+        }
+        from = earliest - a.base_k > from ? earliest - a.base_k : from;
+    }
+#endif
+    (void)b;
+    *first = lp_clamp(from, 0, a.t) / LP_ROWS * LP_ROWS;
+    *last = lp_clamp(to, 0, a.t);
 }
 
-/* The queries that may see the keys [j0, j0 + n), the first on a tile border. */
+/* The queries that may see the keys [j0, j0 + n) but for their starts, the first on a tile border.
+ */
 LP_DEVICE void lp_queries_seeing(const LpAttention &a, int j0, int n, int *first, int *last)
 {
     const long long shift = a.base_k + j0 - a.base_q;
-    *first = a.causal ? lp_clamp(shift, 0, a.s) / LP_ROWS * LP_ROWS : 0;
-    *last = a.window > 0 ? lp_clamp(shift + n - 1 + a.window, 0, a.s) : a.s;
+    long long from = a.causal ? shift : 0;
+    long long to = a.window > 0 ? shift + n - 1 + a.window : a.s;
+#if LP_BENT
+    if (a.chunk > 0) {
+        const long long begin = (a.base_k + j0) / a.chunk * a.chunk - a.base_q;
+        const long long end = ((a.base_k + j0 + n - 1) / a.chunk + 1) * a.chunk - a.base_q;
+        from = begin > from ? begin : from;
+        to = end < to ? end : to;
+    }
+#endif
+    *first = lp_clamp(from, 0, a.s) / LP_ROWS * LP_ROWS;
+    *last = lp_clamp(to, 0, a.s);
 }
 
-/* shared[LP_ROWS][LP_PITCH] = rows of global, zeros from row `rows` on. */
+/* The score of query i and key j, whose product is s, and its slope by scale s. */
+LP_DEVICE float lp_score(const LpAttention &a, int head, int i, int j, float s, float *slope)
+{
+    s *= a.scale;
+    *slope = 1.0f;
+#if LP_BENT
+    if (a.softcap > 0.0f) {
+        const float t = tanhf(s / a.softcap);
+        s = a.softcap * t;
+        *slope = 1.0f - t * t;
+    }
+    if (a.slopes) {
+        s += a.slopes[head] * (float)(a.base_k + j - a.base_q - i);
+    }
+#endif
+    (void)head;
+    (void)i;
+    (void)j;
+    return s;
+}
+
+/* shared[LP_ROWS][LP_PITCH(W)] = rows of global, zeros from row `rows` on. */
+template <int W>
 LP_DEVICE void lp_load_tile(float *shared, const LP_ATTENTION_T *global, long long stride, int rows)
 {
-    for (int x = (int)threadIdx.x; x < LP_ROWS * LP_D; x += LP_ATTENTION_THREADS) {
-        const int i = x / LP_D;
-        const int c = x % LP_D;
-        shared[i * LP_PITCH + c] = i < rows ? lp_float(global[i * stride + c]) : 0.0f;
+    for (int x = (int)threadIdx.x; x < LP_ROWS * W; x += LP_ATTENTION_THREADS) {
+        const int i = x / W;
+        const int c = x % W;
+        shared[i * LP_PITCH(W) + c] = i < rows ? lp_float(global[i * stride + c]) : 0.0f;
     }
 }
 
 /* s[i][j] = x row (ty + 16 i) . y row (tx + 16 j). */
+template <int W>
 LP_DEVICE void lp_scores(float (&s)[LP_SHARE][LP_SHARE], const float *x, const float *y)
 {
     const int tx = (int)threadIdx.x % 16;
@@ -84,13 +161,13 @@ LP_DEVICE void lp_scores(float (&s)[LP_SHARE][LP_SHARE], const float *x, const f
         }
     }
 #pragma unroll 8
-    for (int c = 0; c < LP_D; c++) {
+    for (int c = 0; c < W; c++) {
         float left[LP_SHARE];
         float right[LP_SHARE];
 #pragma unroll
         for (int i = 0; i < LP_SHARE; i++) {
-            left[i] = x[(ty + 16 * i) * LP_PITCH + c];
-            right[i] = y[(tx + 16 * i) * LP_PITCH + c];
+            left[i] = x[(ty + 16 * i) * LP_PITCH(W) + c];
+            right[i] = y[(tx + 16 * i) * LP_PITCH(W) + c];
         }
 #pragma unroll
         for (int i = 0; i < LP_SHARE; i++) {
@@ -116,7 +193,8 @@ LP_DEVICE void lp_keep_scores(float *shared, const float (&s)[LP_SHARE][LP_SHARE
 }
 
 /* acc row (ty + 16 i), column (tx + 16 c) += sum over x of weights[row][x] y[x][column]. */
-LP_DEVICE void lp_weighted_sum(float (&acc)[LP_SHARE][LP_WIDE], const float *weights,
+template <int W>
+LP_DEVICE void lp_weighted_sum(float (&acc)[LP_SHARE][LP_WIDE(W)], const float *weights,
                                const float *y)
 {
     const int tx = (int)threadIdx.x % 16;
@@ -129,8 +207,8 @@ LP_DEVICE void lp_weighted_sum(float (&acc)[LP_SHARE][LP_WIDE], const float *wei
             w[i] = weights[(ty + 16 * i) * LP_SCORE_PITCH + x];
         }
 #pragma unroll
-        for (int c = 0; c < LP_WIDE; c++) {
-            const float v = tx + 16 * c < LP_D ? y[x * LP_PITCH + tx + 16 * c] : 0.0f;
+        for (int c = 0; c < LP_WIDE(W); c++) {
+            const float v = tx + 16 * c < W ? y[x * LP_PITCH(W) + tx + 16 * c] : 0.0f;
 #pragma unroll
             for (int i = 0; i < LP_SHARE; i++) {
                 acc[i][c] += w[i] * v;
@@ -139,30 +217,31 @@ LP_DEVICE void lp_weighted_sum(float (&acc)[LP_SHARE][LP_WIDE], const float *wei
     }
 }
 
-template <class T>
+template <int W, class T>
 LP_DEVICE void lp_store_tile(T *global, long long stride, int rows,
-                             const float (&acc)[LP_SHARE][LP_WIDE], const float (&factor)[LP_SHARE])
+                             const float (&acc)[LP_SHARE][LP_WIDE(W)],
+                             const float (&factor)[LP_SHARE])
 {
     const int tx = (int)threadIdx.x % 16;
     const int ty = (int)threadIdx.x / 16;
 #pragma unroll
     for (int i = 0; i < LP_SHARE; i++) {
 #pragma unroll
-        for (int c = 0; c < LP_WIDE; c++) {
+        for (int c = 0; c < LP_WIDE(W); c++) {
             const int row = ty + 16 * i;
-            if (row < rows && tx + 16 * c < LP_D) {
+            if (row < rows && tx + 16 * c < W) {
                 lp_put(global + row * stride + tx + 16 * c, acc[i][c] * factor[i]);
             }
         }
     }
 }
 
-LP_DEVICE void lp_clear(float (&acc)[LP_SHARE][LP_WIDE])
+template <int N> LP_DEVICE void lp_clear(float (&acc)[LP_SHARE][N])
 {
 #pragma unroll
     for (int i = 0; i < LP_SHARE; i++) {
 #pragma unroll
-        for (int c = 0; c < LP_WIDE; c++) {
+        for (int c = 0; c < N; c++) {
             acc[i][c] = 0.0f;
         }
     }
@@ -170,7 +249,7 @@ LP_DEVICE void lp_clear(float (&acc)[LP_SHARE][LP_WIDE])
 
 /* One step of the online softmax; the 16 threads of a row are neighbours. s becomes the weights. */
 LP_DEVICE void lp_softmax_step(float (&s)[LP_SHARE][LP_SHARE], float (&peak)[LP_SHARE],
-                               float (&sum)[LP_SHARE], float (&acc)[LP_SHARE][LP_WIDE])
+                               float (&sum)[LP_SHARE], float (&acc)[LP_SHARE][LP_WIDE(LP_DV)])
 {
 #pragma unroll
     for (int i = 0; i < LP_SHARE; i++) {
@@ -189,7 +268,7 @@ LP_DEVICE void lp_softmax_step(float (&s)[LP_SHARE][LP_SHARE], float (&peak)[LP_
         }
         sum[i] = sum[i] * shrink + lp_lanes_sum(part, 16);
         peak[i] = top;
-        for (int c = 0; c < LP_WIDE; c++) {
+        for (int c = 0; c < LP_WIDE(LP_DV); c++) {
             acc[i][c] *= shrink;
         }
     }
@@ -201,9 +280,9 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
                          LP_ATTENTION_T *__restrict__ o, float *__restrict__ l)
 {
     float *qs = lp_shared;
-    float *ks = qs + LP_ROWS * LP_PITCH;
-    float *vs = ks + LP_ROWS * LP_PITCH;
-    float *ps = vs + LP_ROWS * LP_PITCH;
+    float *ks = qs + LP_ROWS * LP_PITCH(LP_D);
+    float *vs = ks + LP_ROWS * LP_PITCH(LP_D);
+    float *ps = vs + LP_ROWS * LP_PITCH(LP_DV);
     const int tx = (int)threadIdx.x % 16;
     const int ty = (int)threadIdx.x / 16;
     const int head = (int)blockIdx.y;
@@ -211,16 +290,16 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     const int i0 = (int)blockIdx.x * LP_ROWS;
     const long long q_row = (long long)blockIdx.z * a.s + i0;
     const long long k_row = (long long)blockIdx.z * a.t;
-    const int kv = head / a.r * LP_D;
+    const int kv = head / a.r;
     const int rows = min(LP_ROWS, a.s - i0);
     float peak[LP_SHARE];
     float sum[LP_SHARE];
-    float acc[LP_SHARE][LP_WIDE];
+    float acc[LP_SHARE][LP_WIDE(LP_DV)];
     int first = 0;
     int last = 0;
 
-    lp_keys_seen(a, i0, rows, &first, &last);
-    lp_load_tile(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
+    lp_keys_seen(a, blockIdx.z, i0, rows, &first, &last);
+    lp_load_tile<LP_D>(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
     lp_clear(acc);
     for (int i = 0; i < LP_SHARE; i++) {
         peak[i] = -LP_INF;
@@ -228,23 +307,27 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     }
     for (int j0 = first; j0 < last; j0 += LP_ROWS) {
         const int keys = min(LP_ROWS, a.t - j0);
-        lp_load_tile(ks, k + (k_row + j0) * a.k_stride + kv, a.k_stride, keys);
-        lp_load_tile(vs, v + (k_row + j0) * a.v_stride + kv, a.v_stride, keys);
+        lp_load_tile<LP_D>(ks, k + (k_row + j0) * a.k_stride + kv * LP_D, a.k_stride, keys);
+        lp_load_tile<LP_DV>(vs, v + (k_row + j0) * a.v_stride + kv * LP_DV, a.v_stride, keys);
         __syncthreads();
         float s[LP_SHARE][LP_SHARE];
-        lp_scores(s, qs, ks);
+        lp_scores<LP_D>(s, qs, ks);
 #pragma unroll
         for (int i = 0; i < LP_SHARE; i++) {
 #pragma unroll
             for (int j = 0; j < LP_SHARE; j++) {
-                const bool sees = lp_sees(a, i0 + ty + 16 * i, j0 + tx + 16 * j);
-                s[i][j] = sees ? s[i][j] * a.scale : -LP_INF;
+                const int query = i0 + ty + 16 * i;
+                const int key = j0 + tx + 16 * j;
+                float slope = 0.0f;
+                s[i][j] = lp_sees(a, blockIdx.z, query, key)
+                              ? lp_score(a, head, query, key, s[i][j], &slope)
+                              : -LP_INF;
             }
         }
         lp_softmax_step(s, peak, sum, acc);
         lp_keep_scores(ps, s);
         __syncthreads();
-        lp_weighted_sum(acc, ps, vs);
+        lp_weighted_sum<LP_DV>(acc, ps, vs);
         __syncthreads();
     }
     for (int i = 0; i < LP_SHARE; i++) {
@@ -253,17 +336,20 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
         }
         sum[i] = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
     }
-    lp_store_tile(o + q_row * a.o_stride + head * LP_D, a.o_stride, rows, acc, sum);
+    lp_store_tile<LP_DV>(o + q_row * a.o_stride + head * LP_DV, a.o_stride, rows, acc, sum);
 }
 
-/* p = exp(scale s - l) and ds = p (dp - delta) scale of one pair; hidden pairs give 0. A row that
- * saw nothing in the forward has l = -inf, and is hidden from every key. */
-LP_DEVICE void lp_pair_gradient(const LpAttention &a, int i, int j, float l, float delta, float &s,
-                                float &dp)
+/* p = exp(score - l) and ds = p (dp - delta) scale, times the slope of the score, of one pair;
+ * hidden pairs give 0. A row that saw nothing in the forward has l = -inf, and is hidden from every
+ * key. */
+LP_DEVICE void lp_pair_gradient(const LpAttention &a, int head, int i, int j, float l, float delta,
+                                float &s, float &dp)
 {
-    const bool sees = lp_sees(a, i, j) && l > -LP_INF;
-    s = sees ? expf(s * a.scale - l) : 0.0f;
-    dp = sees ? s * (dp - delta) * a.scale : 0.0f;
+    const bool sees = lp_sees(a, blockIdx.z, i, j) && l > -LP_INF;
+    float slope = 0.0f;
+    const float score = lp_score(a, head, i, j, s, &slope);
+    s = sees ? expf(score - l) : 0.0f;
+    dp = sees ? s * (dp - delta) * (a.scale * slope) : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
@@ -275,10 +361,10 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
                              LP_GRADIENT_T *__restrict__ dv)
 {
     float *ks = lp_shared;
-    float *vs = ks + LP_ROWS * LP_PITCH;
-    float *qs = vs + LP_ROWS * LP_PITCH;
-    float *os = qs + LP_ROWS * LP_PITCH;
-    float *ps = os + LP_ROWS * LP_PITCH;
+    float *vs = ks + LP_ROWS * LP_PITCH(LP_D);
+    float *qs = vs + LP_ROWS * LP_PITCH(LP_DV);
+    float *os = qs + LP_ROWS * LP_PITCH(LP_D);
+    float *ps = os + LP_ROWS * LP_PITCH(LP_DV);
     float *ds = ps + LP_ROWS * LP_SCORE_PITCH;
     const int tx = (int)threadIdx.x % 16;
     const int ty = (int)threadIdx.x / 16;
@@ -287,28 +373,28 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     const int j0 = (int)blockIdx.x * LP_ROWS;
     const int keys = min(LP_ROWS, a.t - j0);
     const long long k_row = (long long)blockIdx.z * a.t + j0;
-    float acc_k[LP_SHARE][LP_WIDE];
-    float acc_v[LP_SHARE][LP_WIDE];
+    float acc_k[LP_SHARE][LP_WIDE(LP_D)];
+    float acc_v[LP_SHARE][LP_WIDE(LP_DV)];
     float one[LP_SHARE];
     int first = 0;
     int last = 0;
 
     lp_queries_seeing(a, j0, keys, &first, &last);
-    lp_load_tile(ks, k + k_row * a.k_stride + group * LP_D, a.k_stride, keys);
-    lp_load_tile(vs, v + k_row * a.v_stride + group * LP_D, a.v_stride, keys);
+    lp_load_tile<LP_D>(ks, k + k_row * a.k_stride + group * LP_D, a.k_stride, keys);
+    lp_load_tile<LP_DV>(vs, v + k_row * a.v_stride + group * LP_DV, a.v_stride, keys);
     lp_clear(acc_k);
     lp_clear(acc_v);
     for (int head = group * a.r; head < (group + 1) * a.r; head++) {
         for (int i0 = first; i0 < last; i0 += LP_ROWS) {
             const int rows = min(LP_ROWS, a.s - i0);
             const long long q_row = (long long)blockIdx.z * a.s + i0;
-            lp_load_tile(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
-            lp_load_tile(os, dout + q_row * a.do_stride + head * LP_D, a.do_stride, rows);
+            lp_load_tile<LP_D>(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
+            lp_load_tile<LP_DV>(os, dout + q_row * a.do_stride + head * LP_DV, a.do_stride, rows);
             __syncthreads();
             float s[LP_SHARE][LP_SHARE];
             float dp[LP_SHARE][LP_SHARE];
-            lp_scores(s, ks, qs);
-            lp_scores(dp, vs, os);
+            lp_scores<LP_D>(s, ks, qs);
+            lp_scores<LP_DV>(dp, vs, os);
 #pragma unroll
             for (int j = 0; j < LP_SHARE; j++) {
                 const int row = min(tx + 16 * j, rows - 1);
@@ -316,23 +402,23 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
                 const float row_delta = delta[(q_row + row) * heads + head];
 #pragma unroll
                 for (int i = 0; i < LP_SHARE; i++) {
-                    lp_pair_gradient(a, i0 + tx + 16 * j, j0 + ty + 16 * i, row_l, row_delta,
+                    lp_pair_gradient(a, head, i0 + tx + 16 * j, j0 + ty + 16 * i, row_l, row_delta,
                                      s[i][j], dp[i][j]);
                 }
             }
             lp_keep_scores(ps, s);
             lp_keep_scores(ds, dp);
             __syncthreads();
-            lp_weighted_sum(acc_v, ps, os);
-            lp_weighted_sum(acc_k, ds, qs);
+            lp_weighted_sum<LP_DV>(acc_v, ps, os);
+            lp_weighted_sum<LP_D>(acc_k, ds, qs);
             __syncthreads();
         }
     }
     for (int i = 0; i < LP_SHARE; i++) {
         one[i] = 1.0f;
     }
-    lp_store_tile(dk + k_row * a.dk_stride + group * LP_D, a.dk_stride, keys, acc_k, one);
-    lp_store_tile(dv + k_row * a.dv_stride + group * LP_D, a.dv_stride, keys, acc_v, one);
+    lp_store_tile<LP_D>(dk + k_row * a.dk_stride + group * LP_D, a.dk_stride, keys, acc_k, one);
+    lp_store_tile<LP_DV>(dv + k_row * a.dv_stride + group * LP_DV, a.dv_stride, keys, acc_v, one);
 }
 
 extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
@@ -343,10 +429,10 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
                             const float *__restrict__ delta, LP_GRADIENT_T *__restrict__ dq)
 {
     float *ks = lp_shared;
-    float *vs = ks + LP_ROWS * LP_PITCH;
-    float *qs = vs + LP_ROWS * LP_PITCH;
-    float *os = qs + LP_ROWS * LP_PITCH;
-    float *ds = os + LP_ROWS * LP_PITCH;
+    float *vs = ks + LP_ROWS * LP_PITCH(LP_D);
+    float *qs = vs + LP_ROWS * LP_PITCH(LP_DV);
+    float *os = qs + LP_ROWS * LP_PITCH(LP_D);
+    float *ds = os + LP_ROWS * LP_PITCH(LP_DV);
     const int tx = (int)threadIdx.x % 16;
     const int ty = (int)threadIdx.x / 16;
     const int head = (int)blockIdx.y;
@@ -354,17 +440,17 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     const int i0 = (int)blockIdx.x * LP_ROWS;
     const int rows = min(LP_ROWS, a.s - i0);
     const long long q_row = (long long)blockIdx.z * a.s + i0;
-    const int kv = head / a.r * LP_D;
-    float acc[LP_SHARE][LP_WIDE];
+    const int kv = head / a.r;
+    float acc[LP_SHARE][LP_WIDE(LP_D)];
     float one[LP_SHARE];
     float row_l[LP_SHARE];
     float row_delta[LP_SHARE];
     int first = 0;
     int last = 0;
 
-    lp_keys_seen(a, i0, rows, &first, &last);
-    lp_load_tile(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
-    lp_load_tile(os, dout + q_row * a.do_stride + head * LP_D, a.do_stride, rows);
+    lp_keys_seen(a, blockIdx.z, i0, rows, &first, &last);
+    lp_load_tile<LP_D>(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
+    lp_load_tile<LP_DV>(os, dout + q_row * a.do_stride + head * LP_DV, a.do_stride, rows);
     lp_clear(acc);
     for (int i = 0; i < LP_SHARE; i++) {
         const int row = min(ty + 16 * i, rows - 1);
@@ -375,30 +461,30 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     for (int j0 = first; j0 < last; j0 += LP_ROWS) {
         const int keys = min(LP_ROWS, a.t - j0);
         const long long k_row = (long long)blockIdx.z * a.t + j0;
-        lp_load_tile(ks, k + k_row * a.k_stride + kv, a.k_stride, keys);
-        lp_load_tile(vs, v + k_row * a.v_stride + kv, a.v_stride, keys);
+        lp_load_tile<LP_D>(ks, k + k_row * a.k_stride + kv * LP_D, a.k_stride, keys);
+        lp_load_tile<LP_DV>(vs, v + k_row * a.v_stride + kv * LP_DV, a.v_stride, keys);
         __syncthreads();
         float s[LP_SHARE][LP_SHARE];
         float dp[LP_SHARE][LP_SHARE];
-        lp_scores(s, qs, ks);
-        lp_scores(dp, os, vs);
+        lp_scores<LP_D>(s, qs, ks);
+        lp_scores<LP_DV>(dp, os, vs);
 #pragma unroll
         for (int i = 0; i < LP_SHARE; i++) {
 #pragma unroll
             for (int j = 0; j < LP_SHARE; j++) {
-                lp_pair_gradient(a, i0 + ty + 16 * i, j0 + tx + 16 * j, row_l[i], row_delta[i],
-                                 s[i][j], dp[i][j]);
+                lp_pair_gradient(a, head, i0 + ty + 16 * i, j0 + tx + 16 * j, row_l[i],
+                                 row_delta[i], s[i][j], dp[i][j]);
             }
         }
         lp_keep_scores(ds, dp);
         __syncthreads();
-        lp_weighted_sum(acc, ds, ks);
+        lp_weighted_sum<LP_D>(acc, ds, ks);
         __syncthreads();
     }
-    lp_store_tile(dq + q_row * a.dq_stride + head * LP_D, a.dq_stride, rows, acc, one);
+    lp_store_tile<LP_D>(dq + q_row * a.dq_stride + head * LP_D, a.dq_stride, rows, acc, one);
 }
 
-/* delta[b][s][head] = sum over d of o * dout; a warp for each head, a block for each position. */
+/* delta[b][s][head] = sum over e of o * dout; a warp for each head, a block for each position. */
 extern "C" __global__ void lp_attention_delta(const LpAttention a,
                                               const LP_ATTENTION_T *__restrict__ o,
                                               const LP_ATTENTION_T *__restrict__ dout,
@@ -407,10 +493,10 @@ extern "C" __global__ void lp_attention_delta(const LpAttention a,
     const long long row = blockIdx.x;
     const int lane = (int)threadIdx.x % 32;
     for (int head = (int)threadIdx.x / 32; head < a.g * a.r; head += (int)blockDim.x / 32) {
-        const LP_ATTENTION_T *x = o + row * a.o_stride + head * LP_D;
-        const LP_ATTENTION_T *y = dout + row * a.do_stride + head * LP_D;
+        const LP_ATTENTION_T *x = o + row * a.o_stride + head * LP_DV;
+        const LP_ATTENTION_T *y = dout + row * a.do_stride + head * LP_DV;
         float sum = 0.0f;
-        for (int c = lane; c < LP_D; c += 32) {
+        for (int c = lane; c < LP_DV; c += 32) {
             sum += lp_float(x[c]) * lp_float(y[c]);
         }
         sum = lp_lanes_sum(sum, 32);

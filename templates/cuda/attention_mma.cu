@@ -24,15 +24,21 @@
 #define LP_SCORES (LP_COLUMNS / 8)
 #define LP_WIDE (LP_D / 8)
 
-/* The struct of host/attention.c, member by member. */
+/* The struct of host/attention.c, member by member; e is d, and there is no chunk, softcap, slopes
+ * or starts. */
 struct LpAttention {
-    int b, s, t, g, r, d;
+    int b, s, t, g, r;
+    int d, e;
     long long q_stride, k_stride, v_stride, o_stride;
     long long dq_stride, dk_stride, dv_stride, do_stride;
     float scale;
     int causal;
     int window;
     long long base_q, base_k;
+    int chunk;
+    float softcap;
+    const float *slopes;
+    const int *starts;
 };
 
 extern __shared__ __align__(16) unsigned char lp_shared[];

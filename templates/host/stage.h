@@ -59,6 +59,7 @@ typedef struct LpGroup {
     bool home; /* in the first home stage of tied parameters */
     const LpRun *runs;
     int run_count;
+    float rate; /* not 0: a step against the sign of the gradient, in place of AdamW */
 } LpGroup;
 
 typedef struct LpBucket {
@@ -76,6 +77,12 @@ static LP_MAYBE_UNUSED int64_t lp_bucket_share(const int *index, const LpGroup *
     return bucket->begin + bucket->share_elements * index[groups[bucket->group].share];
 }
 
+static LP_MAYBE_UNUSED void lp_sign_step(int64_t n, float rate, float *w, const float *g)
+{
+    for (int64_t i = 0; i < n; i++)
+        w[i] -= g[i] > 0.0f ? rate : g[i] < 0.0f ? -rate : 0.0f;
+}
+
 /* AdamW on the share of a bucket that begins at element `begin` of its group; adam.decay is that of
  * the runs that decay. */
 static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup *group,
@@ -88,6 +95,10 @@ static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup 
     const float *g = (const float *)(arena + group->gradient);
     float *m = (float *)(arena + group->moment1);
     float *v = (float *)(arena + group->moment2);
+    if (group->rate != 0.0f) {
+        lp_sign_step(bucket->share_elements, group->rate, w + begin, g + begin);
+        return;
+    }
     for (int i = 0; i < group->run_count; i++) {
         const LpRun *run = &group->runs[i];
         const int64_t from = run->begin > begin ? run->begin : begin;
