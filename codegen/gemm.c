@@ -6,6 +6,7 @@
 #include "codegen/gemm.h"
 
 #include "codegen/emit.h"
+#include "codegen/rows.h"
 
 enum { OPERAND_A, OPERAND_B, OPERAND_C, OPERANDS };
 
@@ -148,7 +149,7 @@ static void transpose_all(Gemm *gemm)
 bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret)
 {
     const Node *node = &body->graph->nodes.at[inst->node[0]];
-    if (node->ins != 2)
+    if (node->ins != 2 || einsum_is_rows(body, node))
         return false;
     Einsum e = {.body = body, .letters = node->sig.letters};
     for (int l = 0; l < e.letters; l++)

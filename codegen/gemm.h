@@ -19,7 +19,7 @@ typedef struct Gemm {
     GemmLoop loop[MAX_LETTERS];
 } Gemm;
 
-/* False when strides do not make matrices of it (reported by the caller). */
+/* False when strides do not make matrices of it, or nothing is a product: then it is rows. */
 bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret);
 
 #endif

@@ -33,38 +33,11 @@ int64_t rows_extent(const RowProgram *program, int begin, int end)
     return n;
 }
 
-static uint32_t letters_of(const int8_t *letter, int axes)
-{
-    uint32_t set = 0;
-    for (int a = 0; a < axes; a++)
-        set |= 1u << letter[a];
-    return set;
-}
-
 /* Axis counts by the letters: an operand's unused entries repeat nothing, so they are told by the
  * graph. */
 static int operand_axes(const Body *body, ValueId id)
 {
     return body->graph->values.at[id].axes;
-}
-
-static bool einsum_widest(const Body *body, const Node *node, int *ret_operand)
-{
-    uint32_t all = (1u << node->sig.letters) - 1;
-    for (int k = 0; k < node->ins; k++) {
-        if (letters_of(node->sig.in[k], operand_axes(body, node->in[k])) == all) {
-            *ret_operand = k;
-            return true;
-        }
-    }
-    *ret_operand = MAX_IN;
-    return letters_of(node->sig.out[0], operand_axes(body, node->out[0])) == all;
-}
-
-bool einsum_is_rows(const Body *body, const Node *node)
-{
-    int operand;
-    return einsum_widest(body, node, &operand);
 }
 
 static const Node *node_of(const RowBuilder *b, int i)
@@ -153,6 +126,9 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
     case OP_NORM_DX:
     case OP_VMAX:
     case OP_SUMEXP:
+    case OP_VSUM:
+    case OP_SOFTMAX:
+    case OP_SOFTMAX_GRAD:
         shape->columns |= last_axis(shape, x);
         break;
     case OP_PICK:
@@ -164,10 +140,16 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
         break;
     case OP_EXPMUL:
     case OP_ONEHOT:
+    case OP_VFILL:
+    case OP_PLACES:
         shape->alone |= last_axis(shape, out);
         break;
     case OP_IOTA:
-        shape->alone |= 1;
+    case OP_SLOPES:
+        shape->alone |= all;
+        break;
+    case OP_TEMPER:
+        shape->alone |= (AxisSet)(1u << axis_of_dim(shape, x->dim[1]));
         break;
     case OP_ROPE:
         shape->turn_axis = axis_of_dim(shape, x->dim[1]);
@@ -244,13 +226,17 @@ static bool shape_build(RowBuilder *b, Shape *shape)
     return true;
 }
 
-/* May axes a and a+1 be stepped through as one? */
-static bool may_merge(const RowBuilder *b, const Shape *shape, int a)
+/* May axes a and a+1 be stepped through as one, when those from `begin` to a are one already? An
+ * axis of one index says nothing: the last of more before it must fit. */
+static bool may_merge(const RowBuilder *b, const Shape *shape, int begin, int a)
 {
+    int last = a;
+    while (last > begin && shape->extent[last] == 1)
+        last--;
     AxisSet both = (AxisSet)(3u << a);
     if (shape->alone & both)
         return false;
-    bool single = shape->extent[a] == 1;
+    bool single = shape->extent[last] == 1;
     if (shape->columns && ((shape->columns >> a & 1) != (shape->columns >> (a + 1) & 1)))
         return false;
     for (int i = 0; i < b->inst->nodes; i++) {
@@ -259,7 +245,7 @@ static bool may_merge(const RowBuilder *b, const Shape *shape, int a)
             int copy = k < node->ins ? b->inst->bind_in[i][k] : b->inst->bind_out[i][k - node->ins];
             int64_t stride[MAX_AXES];
             copy_strides(b->body, shape, copy, stride);
-            if (!single && stride[a] != stride[a + 1] * shape->extent[a + 1])
+            if (!single && stride[last] != stride[a + 1] * shape->extent[a + 1])
                 return false;
         }
     }
@@ -283,7 +269,7 @@ static bool merge_axes(RowBuilder *b, const Shape *shape, int ret_last[MAX_AXES]
     int column_axes = 0;
     for (int begin = 0; begin < shape->axes;) {
         int end = begin + 1;
-        while (end < shape->axes && may_merge(b, shape, end - 1))
+        while (end < shape->axes && may_merge(b, shape, begin, end - 1))
             end++;
         int64_t extent = 1;
         for (int a = begin; a < end; a++)
@@ -441,12 +427,30 @@ TermId term_base(RowBuilder *b, int copy, int axis, const char *name)
         b, (Term){.kind = TERM_BASE, .type = TYPE_INT, .of = {NONE, NONE, NONE}, .ref = at});
 }
 
-static TermId term_load(RowBuilder *b, int arg)
+TermId term_place(RowBuilder *b, int copy, int axis)
+{
+    DimId dim = value_of_copy(b->body, copy)->dim[axis];
+    const Dim *at = &b->body->net->dims.at[dim];
+    int row = 0;
+    while (b->dim[b->last[row]] != dim)
+        row++;
+    TermId base = term_base(b, copy, axis, arena_printf(b->program->arena, "base_%c", at->letter));
+    TermId local = row >= b->program->rows ? term_new(b, TERM_INDEX, NONE, NONE, NONE)
+                                           : term_add(b, (Term){.kind = TERM_PLACE,
+                                                                .type = TYPE_INT,
+                                                                .level = LEVEL_ROW,
+                                                                .of = {NONE, NONE, NONE},
+                                                                .ref = row});
+    return term_new(b, TERM_ADD, local, base, NONE);
+}
+
+TermId term_load(RowBuilder *b, int arg, int64_t offset)
 {
     const RowArg *a = &b->program->args.at[arg];
     Term term = {.kind = TERM_LOAD,
                  .type = a->dtype == DT_I32 ? TYPE_INT : TYPE_REAL,
-                 .of = {NONE, NONE, NONE}};
+                 .of = {NONE, NONE, NONE},
+                 .number = (double)offset};
     term.ref = arg;
     term.level = a->columns ? LEVEL_COLUMN : a->rows ? LEVEL_ROW : LEVEL_KERNEL;
     return term_add(b, term);
@@ -508,7 +512,7 @@ static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
             int copy = inst->bind_in[i][k];
             if (b->value[copy] == NONE && inst_lists(inst->in, inst->ins, copy))
                 b->value[copy] =
-                    term_load(b, add_arg(b, shape, last, copy, role_in(node->op, k), false));
+                    term_load(b, add_arg(b, shape, last, copy, role_in(node->op, k), false), 0);
         }
         TermId out[MAX_OUT];
         if (!rows_of_node(b, i, out))
@@ -532,7 +536,7 @@ static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
     return true;
 }
 
-RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *inst)
+static RowBuilder builder_new(Arena *arena, const Body *body, const Inst *inst)
 {
     RowBuilder b = {.body = body, .inst = inst, .program = ARENA_NEW(arena, RowProgram)};
     b.program->arena = arena;
@@ -540,21 +544,41 @@ RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *i
     b.value = ARENA_ARRAY(arena, TermId, body->copies.n + 1);
     for (int i = 0; i < body->copies.n; i++)
         b.value[i] = NONE;
+    return b;
+}
+
+/* Sums over rows need one run of rows. */
+static bool space_fits(RowBuilder *b, Shape *shape, int *ret_last)
+{
+    return shape_build(b, shape) && merge_axes(b, shape, ret_last) &&
+           !(shape->totals && b->program->rows > 1);
+}
+
+RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *inst)
+{
+    RowBuilder b = builder_new(arena, body, inst);
     Shape shape;
     int last[MAX_AXES];
-    const char *name = body->graph->nodes.at[inst->node[0]].name;
-    if (!shape_build(&b, &shape) || !merge_axes(&b, &shape, last)) {
+    const Node *node = node_of(&b, 0);
+    if (!space_fits(&b, &shape, last)) {
+        if (inst->nodes == 1 && (node->op == OP_EINSUM || node->op == OP_REDUCE)) {
+            b = builder_new(arena, body, inst);
+            rows_nest(&b);
+            b.program->name = program_name(&b);
+            return b.program;
+        }
         diag_error(diag, NO_SPAN,
-                   "no row program for %s of %s: its axes are neither rows nor columns", name,
+                   "no row program for %s of %s: its axes are neither rows nor columns", node->name,
                    body->graph->name);
         return NULL;
     }
     b.dim = shape.dim;
     b.axes = shape.axes;
+    b.last = last;
     b.totals = shape.totals;
     b.program->turn.axis = b.program->outer - 1;
     if (!build_terms(&b, &shape, last)) {
-        diag_error(diag, NO_SPAN, "no rule that prints an op of %s in %s as rows", name,
+        diag_error(diag, NO_SPAN, "no rule that prints an op of %s in %s as rows", node->name,
                    body->graph->name);
         return NULL;
     }

@@ -2,11 +2,13 @@
  * scalar terms.
  *
  * The axes of the instruction's widest operand are the space: row axes, then at most one axis of
- * columns (neighbouring axes that every operand steps through together are one). A term is worth
- * one number per kernel, per row or per column. A reduction over the columns makes a row number of
- * a column number; whatever depends on it must wait for a whole pass over the row, and `depth`
- * counts these passes: in pass d all reductions whose operand has depth d are computed and all
- * stores of depth d are done. TOTAL reduces over the rows; nothing but a store may use it.
+ * columns (neighbouring axes that every operand steps through together are one). A sum of products
+ * that fits no such space is a loop nest: what it keeps are rows, what it sums over columns, each
+ * of as many axes as it takes; or a few terms that columns add up at once. A term is worth one
+ * number per kernel, per row or per column. A reduction over the columns makes a row number of a
+ * column number; whatever depends on it must wait for a whole pass over the row, and `depth` counts
+ * these passes: in pass d all reductions whose operand has depth d are computed and all stores of
+ * depth d are done. TOTAL reduces over the rows; nothing but a store may use it.
  *
  * The program says nothing about a target: rows_print.c prints it as C and as CUDA. */
 #ifndef LPLAN_CODEGEN_ROWS_H
@@ -32,8 +34,8 @@ typedef struct Term {
     TermLevel level;
     int depth;
     TermId of[3];
-    double number;    /* CONST */
-    int ref;          /* LOAD, AT: argument; BASE: base argument */
+    double number;    /* CONST; LOAD: elements behind the row's and column's place */
+    int ref;          /* LOAD, AT: argument; BASE: base argument; PLACE: axis */
     const char *name; /* what a person would call it, or NULL */
 } Term;
 
@@ -44,6 +46,9 @@ typedef struct TermInfo {
     const char *text;
 } TermInfo;
 extern const TermInfo term_info[TERM_COUNT];
+
+/* A plain loop nest has an axis for every letter. */
+enum { ROW_AXES = MAX_LETTERS };
 
 typedef struct RowAxis {
     const char *name;
@@ -56,7 +61,7 @@ typedef struct RowArg {
     DType dtype;
     bool out, add;            /* add: an accumulator, unless `first` */
     bool columns, rows;       /* has the column axis; has any row axis */
-    int64_t stride[MAX_AXES]; /* elements, per axis of the space; 0 where it has none */
+    int64_t stride[ROW_AXES]; /* elements, per axis of the space; 0 where it has none */
     TermId stored;            /* of an output */
 } RowArg;
 
@@ -70,16 +75,18 @@ typedef struct RowTurn { /* of a rope: the columns [0, turned) are turned in pai
     bool interleaved;
     int axis;          /* of the space: positions */
     int base;          /* base argument of the positions */
+    int starts;        /* argument that positions are counted from, or NONE */
+    double gain;       /* on cosines and sines */
     double *frequency; /* turned / 2 of them, radians a position */
 } RowTurn;
 
 typedef struct RowProgram {
     Arena *arena;
     const char *name; /* of the ops and the extents; the same for equal programs */
-    int axes, rows;   /* axes [0, rows) are rows; there is a column axis when rows < axes */
+    int axes, rows;   /* axes [0, rows) are rows, the others columns: one, but in loop nests */
     int outer; /* axes [0, outer) are spread over threads or blocks; outer < rows only under a turn
                 */
-    RowAxis axis[MAX_AXES];
+    RowAxis axis[ROW_AXES];
     bool padded;  /* columns at or beyond used - base are padding */
     int64_t used; /* of the column axis, global */
     int used_base;
@@ -107,6 +114,7 @@ typedef struct RowBuilder {
     TermId *value;   /* per copy of the body: the term that is its element, or NONE */
     int axes;        /* of the space before axes were merged */
     DimId *dim;      /* of these */
+    const int *last; /* of these, the last that went into each axis of the program */
     uint16_t totals; /* set of these that are reduced over as rows */
 } RowBuilder;
 TermId term_number(RowBuilder *b, double number);
@@ -114,8 +122,13 @@ TermId term_new(RowBuilder *b, TermKind kind, TermId x, TermId y, TermId z);
 TermId term_named(RowBuilder *b, const char *name, TermId term);
 TermId term_of_operand(RowBuilder *b, int node, int operand); /* element of node's operand */
 TermId term_base(RowBuilder *b, int copy, int axis, const char *name);
-TermId term_at(RowBuilder *b, int copy, TermId index); /* copy: an input of the instruction */
+/* Where the element is along an axis of a copy, counted globally. */
+TermId term_place(RowBuilder *b, int copy, int axis);
+TermId term_load(RowBuilder *b, int arg, int64_t offset); /* elements behind the place */
+TermId term_at(RowBuilder *b, int copy, TermId index);    /* copy: an input of the instruction */
 bool copy_is_input(const RowBuilder *b, int copy);
+/* The instruction, one einsum or reduction, as a loop nest by its letters (rows_nest.c). */
+void rows_nest(RowBuilder *b);
 /* The element that each output of the node has. False when the op has no rule. */
 bool rows_of_node(RowBuilder *b, int node, TermId ret_out[MAX_OUT]);
 /* What a node's operand is called in a kernel: "x", "gain". */

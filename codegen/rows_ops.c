@@ -93,6 +93,10 @@ static TermId activation(Rule *r, TermId x)
         return positive(r, x, x);
     case ACT_RELU2:
         return positive(r, x, mul(r, x, x));
+    case ACT_SIGMOID:
+        return call(r, TERM_SIGMOID, x);
+    case ACT_LOG:
+        return call(r, TERM_LOG, x);
     case ACT_KIND_COUNT:
         break;
     }
@@ -123,10 +127,75 @@ static TermId activation_slope(Rule *r, TermId x)
         return positive(r, x, one);
     case ACT_RELU2:
         return positive(r, x, mul(r, num(r, 2), x));
+    case ACT_SIGMOID: {
+        TermId s = named(r, "s", call(r, TERM_SIGMOID, x));
+        return mul(r, s, sub(r, one, s));
+    }
+    case ACT_LOG:
+        return divide(r, one, x);
     case ACT_KIND_COUNT:
         break;
     }
     BUG("activation %d", (int)r->attrs->act.kind);
+}
+
+static TermId choose(Rule *r, TermKind kind, TermId x, TermId y, TermId then, TermId otherwise)
+{
+    return term_new(r->b, TERM_CHOOSE, term_new(r->b, kind, x, y, NONE), then, otherwise);
+}
+
+static TermId curve(Rule *r, TermId x)
+{
+    const Attr_curve *c = &r->attrs->curve;
+    TermId a = num(r, c->a), b = num(r, c->b), one = num(r, 1);
+    switch (c->kind) {
+    case CURVE_SWISH:
+        return mul(r, x, call(r, TERM_SIGMOID, mul(r, a, x)));
+    case CURVE_SOFTCAP:
+        return mul(r, a, call(r, TERM_TANH, mul(r, num(r, 1 / c->a), x)));
+    case CURVE_CLAMP:
+        return choose(r, TERM_GT, a, x, a, choose(r, TERM_GT, x, b, b, x));
+    case CURVE_SHIFT:
+        return add(r, x, a);
+    case CURVE_RECIP:
+        return divide(r, one, add(r, x, a));
+    case CURVE_RSQRT:
+        return divide(r, one, call(r, TERM_SQRT, add(r, mul(r, a, x), b)));
+    case CURVE_KIND_COUNT:
+        break;
+    }
+    BUG("curve %d", (int)c->kind);
+}
+
+static TermId curve_slope(Rule *r, TermId x)
+{
+    const Attr_curve *c = &r->attrs->curve;
+    TermId a = num(r, c->a), b = num(r, c->b), zero = num(r, 0), one = num(r, 1);
+    switch (c->kind) {
+    case CURVE_SWISH: {
+        TermId s = named(r, "s", call(r, TERM_SIGMOID, mul(r, a, x)));
+        return mul(r, s, add(r, one, mul(r, mul(r, a, x), sub(r, one, s))));
+    }
+    case CURVE_SOFTCAP: {
+        TermId t = named(r, "t", call(r, TERM_TANH, mul(r, num(r, 1 / c->a), x)));
+        return sub(r, one, mul(r, t, t));
+    }
+    case CURVE_CLAMP:
+        return choose(r, TERM_GT, a, x, zero, choose(r, TERM_GT, x, b, zero, one));
+    case CURVE_SHIFT:
+        return one;
+    case CURVE_RECIP: {
+        TermId y = named(r, "y", divide(r, one, add(r, x, a)));
+        return mul(r, num(r, -1), mul(r, y, y));
+    }
+    case CURVE_RSQRT: {
+        TermId y = named(r, "y", divide(r, one, call(r, TERM_SQRT, add(r, mul(r, a, x), b))));
+        return mul(r, num(r, -0.5 * c->a), mul(r, y, mul(r, y, y)));
+    }
+    case CURVE_KIND_COUNT:
+        break;
+    }
+    BUG("curve %d", (int)c->kind);
 }
 
 static TermId mean_of(Rule *r, TermId x)
@@ -149,33 +218,23 @@ static TermId norm_rstd(Rule *r, TermId centred)
     return named(r, "rstd", divide(r, num(r, 1), root));
 }
 
+/* Some families store gains less one. */
+static TermId norm_gain(Rule *r)
+{
+    return add(r, in(r, 1), num(r, r->attrs->norm.shift));
+}
+
 /* With n = c rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); the first mean is of
  * layer norm only. Both sums are taken of c, not of n, so that they need no second pass. */
 static TermId norm_dx(Rule *r)
 {
     TermId c = norm_centre(r, in(r, 0)), rstd = norm_rstd(r, c);
-    TermId e = named(r, "e", mul(r, in(r, 2), in(r, 1)));
+    TermId e = named(r, "e", mul(r, in(r, 2), norm_gain(r)));
     TermId along = mul(r, mul(r, mean_of(r, mul(r, e, c)), rstd), rstd);
     TermId bent = mul(r, c, named(r, "along", along));
     TermId rest =
         r->attrs->norm.kind == NORM_RMS ? e : sub(r, e, named(r, "mean_e", mean_of(r, e)));
     return mul(r, rstd, sub(r, rest, bent));
-}
-
-static double rope_frequency(const Attr_rope *a, int64_t pair)
-{
-    double f = pow(a->theta, -2.0 * (double)pair / (double)a->rotary);
-    if (a->scaling == ROPE_LINEAR)
-        return f / a->factor;
-    if (a->scaling != ROPE_LLAMA3)
-        return f;
-    double wave = 2.0 * 3.14159265358979323846 / f, original = (double)a->original;
-    if (wave < original / a->high)
-        return f;
-    if (wave > original / a->low)
-        return f / a->factor;
-    double smooth = (original / wave - a->low) / (a->high - a->low);
-    return (1.0 - smooth) * f / a->factor + smooth * f;
 }
 
 static TermId rope(Rule *r)
@@ -185,12 +244,14 @@ static TermId rope(Rule *r)
     TermId base = term_base(r->b, r->b->inst->bind_in[r->node][0], 1, "base_s");
     double *frequency = ARENA_ARRAY(p->arena, double, a->rotary / 2);
     for (int64_t i = 0; i < a->rotary / 2; i++)
-        frequency[i] = rope_frequency(a, i);
+        frequency[i] = rope_rate(a, i);
     p->turns = true;
     p->turn.turned = a->rotary;
     p->turn.interleaved = a->interleaved;
     p->turn.base = p->terms.at[base].ref;
     p->turn.frequency = frequency;
+    p->turn.gain = rope_gain(a);
+    p->turn.starts = r->at->ins > 1 ? p->terms.at[in(r, 1)].ref : NONE;
     TermId x = in(r, 0);
     TermId along = mul(r, x, term_new(r->b, TERM_COS, NONE, NONE, NONE));
     TermId across = mul(r, call(r, TERM_PAIR, x), term_new(r->b, TERM_SIN, NONE, NONE, NONE));
@@ -234,6 +295,41 @@ static TermId pick(Rule *r)
     if (copy_is_input(r->b, copy))
         return term_at(r->b, copy, label);
     return call(r, TERM_SUM, at_label(r, label, in(r, 1)));
+}
+
+/* Queries are made longer by steps of a length: 1 + scale log(1 + floor(position / length)). */
+static TermId temper(Rule *r)
+{
+    const Attr_temper *t = &r->attrs->temper;
+    TermId position = term_place(r->b, r->b->inst->bind_in[r->node][0], 1);
+    TermId ahead = add(r, num(r, (double)t->ahead), position);
+    TermId steps = call(r, TERM_FLOOR, divide(r, ahead, num(r, t->length)));
+    TermId rate = mul(r, num(r, t->scale), call(r, TERM_LOG, add(r, num(r, 1), steps)));
+    return mul(r, in(r, 0), named(r, "longer", add(r, num(r, 1), rate)));
+}
+
+/* Slopes of linear biases: alibi_slope of the head, whose index may be that of two axes. */
+static TermId slopes(Rule *r)
+{
+    int out = r->b->inst->bind_out[r->node][0];
+    const Value *value = &r->b->body->graph->values.at[r->at->out[0]];
+    int64_t heads = 1, power = 1;
+    TermId head = NONE;
+    for (int a = 0; a < value->axes; a++) {
+        int64_t all = r->b->body->net->dims.at[value->dim[a]].extent;
+        TermId at = term_place(r->b, out, a);
+        head = a ? add(r, mul(r, head, num(r, (double)all)), at) : at;
+        heads *= all;
+    }
+    head = named(r, "head", head);
+    while (power * 2 <= heads)
+        power *= 2;
+    /* e to the power of rate is the ratio of two neighbours. */
+    double rate = -8 * log(2) / (double)power;
+    TermId first = call(r, TERM_EXP, mul(r, num(r, rate), add(r, num(r, 1), head)));
+    TermId rest =
+        call(r, TERM_EXP, mul(r, num(r, rate), add(r, num(r, 0.5 - (double)power), head)));
+    return power == heads ? first : choose(r, TERM_GT, num(r, (double)power), head, first, rest);
 }
 
 static bool value_has(const Value *value, DimId dim)
@@ -281,9 +377,36 @@ static TermId one_output(Rule *r)
         return activation(r, in(r, 0));
     case OP_ACT_GRAD:
         return mul(r, in(r, 1), activation_slope(r, in(r, 0)));
+    case OP_CURVE:
+        return curve(r, in(r, 0));
+    case OP_CURVE_GRAD:
+        return mul(r, in(r, 1), curve_slope(r, in(r, 0)));
+    case OP_BROADCAST:
+        return in(r, 0);
+    case OP_ONES:
+        return num(r, 1);
+    case OP_SLOPES:
+        return slopes(r);
+    case OP_TEMPER:
+        return temper(r);
+    case OP_ZEROS:
+        return num(r, 0);
+    case OP_SOFTMAX: {
+        TermId x0 = in(r, 0);
+        TermId e = call(r, TERM_EXP, sub(r, x0, named(r, "max", call(r, TERM_MAX, x0))));
+        return divide(r, e, named(r, "sum", call(r, TERM_SUM, e)));
+    }
+    case OP_SOFTMAX_GRAD: {
+        TermId y = in(r, 0), dy = in(r, 1);
+        return mul(r, y, sub(r, dy, named(r, "along", call(r, TERM_SUM, mul(r, y, dy)))));
+    }
+    case OP_VSUM:
+        return named(r, "sum", call(r, TERM_SUM, unless_padding(r, x, in(r, 0), 0)));
+    case OP_VFILL:
+        return unless_padding(r, out, in(r, 0), 0);
     case OP_NORM: {
         TermId c = norm_centre(r, in(r, 0));
-        return mul(r, mul(r, c, norm_rstd(r, c)), in(r, 1));
+        return mul(r, mul(r, c, norm_rstd(r, c)), norm_gain(r));
     }
     case OP_NORM_DX:
         return norm_dx(r);
@@ -294,8 +417,15 @@ static TermId one_output(Rule *r)
     case OP_ROPE:
         return rope(r);
     case OP_IOTA:
-        return add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
-                   term_base(r->b, out, 0, "base_s"));
+        return add(r, num(r, (double)r->attrs->iota.offset),
+                   add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
+                       term_base(r->b, out, 0, "base_s")));
+    case OP_PLACES:
+        return sub(r,
+                   add(r, num(r, (double)r->attrs->iota.offset),
+                       add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
+                           term_base(r->b, out, 1, "base_s"))),
+                   in(r, 0));
     case OP_VMAX:
         return named(r, "max", call(r, TERM_MAX, unless_padding(r, x, in(r, 0), -HUGE_VAL)));
     case OP_SUMEXP: {
@@ -337,9 +467,28 @@ static const Roles roles[OP_COUNT] = {
     [OP_SCALE] = {{"x"}, {"y"}},
     [OP_ACT] = {{"x"}, {"y"}},
     [OP_NORM] = {{"x", "gain"}, {"y"}},
-    [OP_ROPE] = {{"x"}, {"y"}},
+    [OP_ROPE] = {{"x", "starts"}, {"y"}},
     [OP_ATTENTION] = {{"q", "k", "v"}, {"o", "lse"}},
     [OP_SPLIT] = {{"x"}, {"part", "part", "part"}},
+    [OP_CURVE] = {{"x"}, {"y"}},
+    [OP_CURVE_GRAD] = {{"x", "dy"}, {"dx"}},
+    [OP_BROADCAST] = {{"x"}, {"y"}},
+    [OP_TEMPER] = {{"x"}, {"y"}},
+    [OP_ONES] = {{NULL}, {"ones"}},
+    [OP_ZEROS] = {{NULL}, {"zeros"}},
+    [OP_SLOPES] = {{NULL}, {"slopes"}},
+    [OP_PLACES] = {{"starts"}, {"positions"}},
+    [OP_SOFTMAX] = {{"x"}, {"y"}},
+    [OP_SOFTMAX_GRAD] = {{"y", "dy"}, {"dx"}},
+    [OP_TOPK] = {{"scores"}, {"choice"}},
+    [OP_CAPACITY] = {{"choice"}, {"kept"}},
+    [OP_TALLY] = {{"choice"}, {"count"}},
+    [OP_TAKE] = {{"choice", "scores"}, {"taken"}},
+    [OP_SPREAD] = {{"choice", "dtaken"}, {"dscores"}},
+    [OP_EXPERT] = {{"choice", "x", "w"}, {"y"}},
+    [OP_EXPERT_DW] = {{"choice", "dy", "x"}, {"dw"}},
+    [OP_VSUM] = {{"x"}, {"sum"}},
+    [OP_VFILL] = {{"dsum"}, {"dx"}},
     [OP_LOOKUP] = {{"ids", "table"}, {"y"}},
     [OP_IOTA] = {{NULL}, {"positions"}},
     [OP_VMAX] = {{"x"}, {"max_x"}},
@@ -357,6 +506,7 @@ static const Roles roles[OP_COUNT] = {
     [OP_ONEHOT] = {{"labels", "dpicked"}, {"dx"}},
     [OP_DIV] = {{"a", "b"}, {"y"}},
     [OP_SUMSQ] = {{"g"}, {"norm2"}},
+    [OP_SIGN] = {{"w", "g"}, {"w"}},
     [OP_CLIP] = {{"norm2"}, {"coef"}},
     [OP_ADAMW] = {{"w", "g", "m", "v", "coef", "lr", "step"}, {"w", "m", "v"}},
 };

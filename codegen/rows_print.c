@@ -1,5 +1,6 @@
 /* rows_print.c - a row program as text of a target: its rows, passes over the columns, and stores.
  */
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -227,9 +228,12 @@ static void print_column_loop(RowPrinter *p, const Pass *pass, const char *begin
     if (zero)
         head = arena_printf(p->arena, "%.*s%s", (int)(zero - head), head, zero + strlen("0 + "));
     emit_open(p->emit, "%s", head);
+    size_t mark = p->emit->text.n;
     print_shared(p, pass->term, pass->n);
     for (int lane = 0; lane < p->lanes; lane++)
         print_pass_lane(p, pass, lane);
+    if (p->program->axes - p->program->rows > 1)
+        insert_axis_indices(p, mark, p->program->rows, p->program->axes, "i");
     emit_close_slim(p->emit);
     p->names.taken.n = outside.taken.n;
 }
@@ -334,15 +338,25 @@ static void print_turn_tables(RowPrinter *p)
     long long half = (long long)turn->turned / 2;
     const char *base = p->program->bases.at[turn->base].name,
                *axis = p->program->axis[turn->axis].name;
+    const char *position = arena_printf(p->arena, "%s + %s", base, axis);
+    if (turn->starts != NONE)
+        position = arena_printf(p->arena, "%s - %s", position,
+                                text_element(p, &p->program->args.at[turn->starts], NULL));
     if (!p->target->turn_tables) {
-        emit_line(p->emit, "const float position = (float)(%s + %s);", base, axis);
+        emit_line(p->emit, "const float position = (float)(%s);", position);
         return;
     }
+    const char *gain = turn->gain != 1 ? arena_printf(p->arena, "%.17g * ", turn->gain) : "";
+    bool product = turn->gain != 1;
     emit_line(p->emit, "float cosine[%lld], sine[%lld];", half, half);
     emit_open(p->emit, "for (int i = 0; i < %lld; i++)", half);
-    emit_line(p->emit, "const double angle = (double)(%s + %s) * frequency[i];", base, axis);
-    emit_line(p->emit, "cosine[i] = (float)cos(angle);");
-    emit_line(p->emit, "sine[i] = (float)sin(angle);");
+    emit_line(p->emit, "const double angle = (double)(%s) * frequency[i];", position);
+    emit_line(p->emit,
+              product ? "cosine[i] = (float)(%scos(angle));" : "cosine[i] = (float)%scos(angle);",
+              gain);
+    emit_line(p->emit,
+              product ? "sine[i] = (float)(%ssin(angle));" : "sine[i] = (float)%ssin(angle);",
+              gain);
     emit_close(p->emit, "");
 }
 
@@ -439,6 +453,31 @@ static void print_frequencies(RowPrinter *p, const char *name)
     emit_blank(p->emit);
 }
 
+static bool has_word(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word)) {
+        bool inside = at > text && (isalnum((unsigned char)at[-1]) || at[-1] == '_');
+        if (!inside && !isalnum((unsigned char)at[n]) && at[n] != '_')
+            return true;
+    }
+    return false;
+}
+
+/* Says so of arguments that what was printed since `mark` does not look at. */
+static void print_unused(RowPrinter *p, size_t mark)
+{
+    char *body = arena_strdup(p->arena, p->emit->text.at + mark);
+    p->emit->text.n = mark;
+    for (int i = 0; i < p->program->args.n + p->program->bases.n; i++) {
+        int base = i - p->program->args.n;
+        const char *name = base < 0 ? p->program->args.at[i].name : p->program->bases.at[base].name;
+        if (!has_word(body, name))
+            emit_line(p->emit, "(void)%s;", name);
+    }
+    emit_text(p->emit, body);
+}
+
 static bool is_flat(const RowProgram *program)
 {
     if (program->rows || !rows_has_columns(program))
@@ -485,6 +524,7 @@ char *rows_print(Arena *arena, const RowProgram *program, const Target *target, 
         names_take(&p.names, program->axis[i].name);
     print_frequencies(&p, name);
     print_head(&p, name);
+    size_t mark = emit.text.n;
     print_constants(&p);
     if (program->turns)
         emit_line(&emit, "const %s *frequency = %s_frequency;",
@@ -501,6 +541,7 @@ char *rows_print(Arena *arena, const RowProgram *program, const Target *target, 
         if (loop)
             emit_close(&emit, "");
     }
+    print_unused(&p, mark);
     emit_close(&emit, "");
     return emit.text.at;
 }

@@ -86,17 +86,35 @@ static const char *element(const RowPrinter *p, const RowArg *arg, const char *i
 
 static const char *column_element(const RowPrinter *p, const RowArg *arg, const char *column)
 {
-    int64_t stride = arg->stride[p->program->rows];
-    if (stride != 1)
+    const RowProgram *program = p->program;
+    int64_t stride = arg->stride[program->rows];
+    if (program->axes - program->rows > 1) {
+        Str str = str_new(p->arena);
+        put_offset(&str, program, arg, program->rows, program->axes, column);
+        column = str.n ? str.at : "0";
+    } else if (stride != 1)
         column = arena_printf(p->arena, strchr(column, ' ') ? "(%s) * %lldL" : "%s * %lldL", column,
                               (long long)stride);
     bool own = (arg->rows && text_row_offset(p, arg)) || p->shift;
     return arena_printf(p->arena, "%s%s[%s]", arg->name, own ? "_row" : "", column);
 }
 
+const char *text_element_at(const RowPrinter *p, const RowArg *arg, const char *column,
+                            int64_t offset)
+{
+    char *text = arena_strdup(p->arena, arg->columns ? column_element(p, arg, column)
+                                                     : element(p, arg, text_row_offset(p, arg)));
+    if (offset == 0)
+        return text;
+    if (*text == '*')
+        return arena_printf(p->arena, "%s[%lld]", arg->name, (long long)offset);
+    text[strlen(text) - 1] = '\0';
+    return arena_printf(p->arena, "%s + %lld]", text, (long long)offset);
+}
+
 const char *text_element(const RowPrinter *p, const RowArg *arg, const char *column)
 {
-    return arg->columns ? column_element(p, arg, column) : element(p, arg, text_row_offset(p, arg));
+    return text_element_at(p, arg, column, 0);
 }
 
 const char *text_loaded(const RowPrinter *p, const RowArg *arg, const char *text)
@@ -182,11 +200,14 @@ static const char *leaf_text(RowPrinter *p, TermId id, int lane)
         return text_number(p->arena, p->target, term->number);
     case TERM_LOAD:
         arg = &p->program->args.at[term->ref];
-        return text_loaded(p, arg, text_element(p, arg, p->lane[lane].column));
+        return text_loaded(p, arg,
+                           text_element_at(p, arg, p->lane[lane].column, (int64_t)term->number));
     case TERM_BASE:
         return p->program->bases.at[term->ref].name;
     case TERM_INDEX:
         return p->lane[lane].column;
+    case TERM_PLACE:
+        return p->program->axis[term->ref].name;
     case TERM_AT: {
         arg = &p->program->args.at[term->ref];
         const char *index = print_expression(p, term->of[0], 0);
@@ -194,9 +215,13 @@ static const char *leaf_text(RowPrinter *p, TermId id, int lane)
         return arena_printf(p->arena, "(%s >= 0 && %s < COLUMNS ? %s : 0.0f)", index, index, value);
     }
     case TERM_COS:
-        return p->target->cosine;
-    case TERM_SIN:
-        return p->target->sine;
+    case TERM_SIN: {
+        const char *text = term->kind == TERM_COS ? p->target->cosine : p->target->sine;
+        double gain = p->program->turn.gain;
+        if (p->target->turn_tables || gain == 1)
+            return text;
+        return arena_printf(p->arena, "(%s * %s)", text_number(p->arena, p->target, gain), text);
+    }
     default:
         BUG("term %d has no text", (int)term->kind);
     }
@@ -261,7 +286,7 @@ void print_term(RowPrinter *p, TermId id, int lane)
 bool term_is_free(const RowPrinter *p, TermId id)
 {
     TermKind kind = rows_term(p, id)->kind;
-    return kind == TERM_CONST || kind == TERM_BASE || kind == TERM_INDEX;
+    return kind == TERM_CONST || kind == TERM_BASE || kind == TERM_INDEX || kind == TERM_PLACE;
 }
 
 static void count_uses(RowPrinter *p, TermId id, int lane)

@@ -16,6 +16,9 @@ const char *text_number(Arena *arena, const Target *target, double x);
 const char *text_row_offset(const RowPrinter *p, const RowArg *arg);
 /* The argument's element at this row (and column), and its value. */
 const char *text_element(const RowPrinter *p, const RowArg *arg, const char *column);
+/* So many elements behind it. */
+const char *text_element_at(const RowPrinter *p, const RowArg *arg, const char *column,
+                            int64_t offset);
 const char *text_loaded(const RowPrinter *p, const RowArg *arg, const char *text);
 
 /* What a term means in this column: lanes decide pairs, padding and turned columns. */

@@ -117,6 +117,7 @@ const Target target_cuda = {
     .words = {{"exp", "__expf"},
               {"log", "__logf"},
               {"sqrt", "sqrtf"},
+              {"floor", "floorf"},
               {"tanh", "tanhf"},
               {"erf", "erff"},
               {"sigmoid", "lp_sigmoid"},

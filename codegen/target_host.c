@@ -127,6 +127,7 @@ const Target target_host = {
     .words = {{"exp", "lp_expf"},
               {"log", "lp_logf"},
               {"sqrt", "sqrtf"},
+              {"floor", "floorf"},
               {"tanh", "lp_tanhf"},
               {"erf", "lp_erff"},
               {"sigmoid", "lp_sigmoidf"},

@@ -24,6 +24,16 @@ static const char *mesh_text(Trainer *t)
         plan->mesh.n ? roles.at : "", plan->mesh.n ? ")" : "");
 }
 
+static const char *products_text(const Trainer *t)
+{
+    if (!t->options->gemm_bf16)
+        return "fp32";
+    return t->routes.used
+               ? "operands in bf16 but for those of experts, sums in fp32; by oneDNN under "
+                 "LP_ONEDNN, else plain C"
+               : "operands in bf16, sums in fp32; by oneDNN under LP_ONEDNN, else plain C";
+}
+
 static void print_title(Trainer *t, Emit *out)
 {
     emit_comment(out,
@@ -33,10 +43,7 @@ static void print_title(Trainer *t, Emit *out)
                  trainer_count(t, t->plan->ranks, "rank", "ranks"), mesh_text(t),
                  trainer_count(t, t->plan->micro_batches, "micro-batch", "micro-batches"),
                  trainer_count(t, t->net->dims.at[t->net->batch].extent, "sequence", "sequences"),
-                 t->options->gemm_bf16
-                     ? "operands in bf16, sums in fp32; by oneDNN under LP_ONEDNN, else plain C"
-                     : "fp32",
-                 t->options->plan_hash, template_set_hash());
+                 products_text(t), t->options->plan_hash, template_set_hash());
     emit_text(out,
               "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
               "<stdlib.h>\n#include <string.h>\n\n"
@@ -47,9 +54,11 @@ static void print_title(Trainer *t, Emit *out)
     if (t->options->gemm_bf16)
         emit_text(out, "#include \"templates/host/gemm_bf16.h\"\n");
     emit_text(out,
+              "#include \"templates/host/attention_tile.h\"\n"
               "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
-              "#include \"templates/host/flat.h\"\n#include \"templates/host/stage.h\"\n\n"
-              "#include \"kernels.h\"\n\n");
+              "#include \"templates/host/flat.h\"\n#include \"templates/host/stage.h\"\n");
+    trainer_print_expert_includes(t, out);
+    emit_text(out, "\n#include \"kernels.h\"\n\n");
 }
 
 /* Enough for the rings of every stage. */
@@ -100,7 +109,7 @@ static void print_state(Trainer *t, Emit *out)
                                    (long long)(scalars + 64 * SCALAR_LOSS),
                                    (long long)(scalars + 64 * SCALAR_PAIR)),
                       "loss of this rank; {loss, norm^2} of the world");
-    emit_line(out, "enum { IDS, LABELS, WEIGHT };");
+    emit_line(out, "enum { IDS, LABELS, WEIGHT, STARTS };");
     emit_blank(out);
     emit_comment(out, "All that changes on one rank, besides its arena.");
     emit_open(out, "typedef struct State");
@@ -251,11 +260,13 @@ static void print_begin(Trainer *t, Emit *out)
     print_tied_pairs(t, out);
     emit_line(out, "size_t bytes = 64;");
     for (int i = 0; i < t->widths.n; i++) {
-        emit_line(out, "bytes = lp_larger(bytes, LP_ATTENTION_FORWARD_BYTES(%lld, s->threads));",
-                  (long long)t->widths.at[i]);
-        emit_line(out, "bytes = lp_larger(bytes, LP_ATTENTION_BACKWARD_BYTES(%lld, s->threads));",
-                  (long long)t->widths.at[i]);
+        static const char *const ways[] = {"FORWARD", "BACKWARD"};
+        for (int way = 0; way < 2; way++)
+            emit_line(out,
+                      "bytes = lp_larger(bytes, LP_ATTENTION_%s_BYTES(%lld, %lld, s->threads));",
+                      ways[way], (long long)t->widths.at[i].d, (long long)t->widths.at[i].e);
     }
+    trainer_print_expert_scratch(t, out);
     if (t->widest.bytes)
         emit_line(out, "bytes = lp_larger(bytes, LP_GEMM_BF16_BYTES(%lldL, %lldL, %lldL));",
                   (long long)t->widest.m, (long long)t->widest.n, (long long)t->widest.k);
@@ -359,6 +370,15 @@ static int64_t vocabulary(const Trainer *t)
     return 1;
 }
 
+/* Sequences hold several documents: some link reads where they begin. */
+static bool is_packed(const Net *net)
+{
+    bool packed = false;
+    for (int c = 0; c < net->classes.n; c++)
+        packed = packed || net->classes.at[c]->data[DATA_STARTS] != NONE;
+    return packed;
+}
+
 static void print_job(Trainer *t, Emit *out)
 {
     const Plan *plan = t->plan;
@@ -383,8 +403,12 @@ static void print_job(Trainer *t, Emit *out)
               plan->cluster ? (long long)plan->cluster->device.flops_f32 : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
+    emit_line(out, ".device_bytes = %lld,",
+              plan->cluster ? (long long)plan->cluster->device.memory_bytes : 0LL);
     emit_line(out, ".tensors = tensors,");
     emit_line(out, ".tensor_count = LP_COUNT(tensors),");
+    if (is_packed(t->net))
+        emit_line(out, ".packed = true,");
     emit_line(out, ".seq = %lld,", (long long)t->net->dims.at[t->net->sequence].extent);
     emit_line(out, ".vocab = %lld,", (long long)vocabulary(t));
     emit_line(out, ".micro_batches = %d,", plan->micro_batches);

@@ -28,6 +28,10 @@ typedef struct EventName {
     const char *name; /* field of State */
 } EventName;
 
+typedef struct HeadWidths {
+    int64_t d, e; /* of queries and keys, of values */
+} HeadWidths;
+
 typedef struct Trainer {
     Arena *arena;
     Diag *diag;
@@ -40,13 +44,18 @@ typedef struct Trainer {
     VEC(ListName) lists;
     VEC(KernelText) kernels;
     VEC(EventName) events;
-    VEC(int64_t) widths;    /* head widths of attention: its scratch */
+    VEC(HeadWidths) widths; /* of attention: its scratch */
     int64_t pack_bytes;     /* outside the arena: blocks of collectives that are not contiguous */
     bool (*takes_first)[2]; /* per class, forward and backward: has the body accumulators? */
     const TrainerOptions *options;
     struct {
         int64_t m, n, k, bytes;
     } widest; /* product whose operands need most room as bf16 */
+    struct {
+        bool used;
+        int64_t capacity;                                   /* experts that a capacity counts */
+        int64_t choices, experts, from, to, scratch_floats; /* of the linear that needs most */
+    } routes;
 } Trainer;
 
 /* Constant of the list, "LIST_TP"; the list is added when it is new. */
@@ -68,6 +77,10 @@ const char *trainer_upper(Trainer *t, const char *text);           /* ln_1 -> LN
 const char *trainer_camel(Trainer *t, const char *text);           /* ln_1 -> Ln1 */
 const char *dtype_constant(DType dtype);                           /* "LP_F32" */
 const char *shape_comment(Trainer *t, const Body *body, int copy); /* "b s h = 4 x 64 x 768" */
+
+/* Templates of experts and their scratch, where a body has experts (trainer_experts.c). */
+void trainer_print_expert_includes(Trainer *t, Emit *out);
+void trainer_print_expert_scratch(Trainer *t, Emit *out);
 
 /* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists
  * and events that are needed. */

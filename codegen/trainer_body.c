@@ -63,8 +63,7 @@ static bool adds_always(const BodyPrinter *p, int param)
     return yes > 0;
 }
 
-/* "first", or "false" where another link wrote the accumulator before. */
-static const char *first_of(BodyPrinter *p, int copy)
+const char *body_first(BodyPrinter *p, int copy)
 {
     const Copy *c = body_copy(p, copy);
     if (c->param != NONE && adds_always(p, c->param))
@@ -81,7 +80,7 @@ int64_t body_extent(const Copy *copy, int begin, int end)
     return n;
 }
 
-static const char *origin_of(BodyPrinter *p, int copy, int axis)
+const char *body_origin(BodyPrinter *p, int copy, int axis)
 {
     return trainer_origin(p->t, &body_copy(p, copy)->place.shard[axis],
                           body_copy(p, copy)->local[axis]);
@@ -108,7 +107,7 @@ static bool print_rows(BodyPrinter *p, const Inst *inst)
         str_putf(&args, "%s%s", i ? ", " : "", var_of(p, arg->copy, arg->out));
         if (!arg->add)
             continue;
-        const char *mine = first_of(p, arg->copy);
+        const char *mine = body_first(p, arg->copy);
         if (first && !str_eq(first, mine))
             return diag_error(p->t->diag, NO_SPAN,
                               "accumulators of one kernel of %s begin at different times",
@@ -116,7 +115,8 @@ static bool print_rows(BodyPrinter *p, const Inst *inst)
         first = mine;
     }
     for (int i = 0; i < program->bases.n; i++)
-        str_putf(&args, ", %s", origin_of(p, program->bases.at[i].copy, program->bases.at[i].axis));
+        str_putf(&args, ", %s",
+                 body_origin(p, program->bases.at[i].copy, program->bases.at[i].axis));
     if (first)
         str_putf(&args, ", %s", first);
     emit_line(p->emit, "%s(%s);", name, args.at);
@@ -147,82 +147,97 @@ static void note_room(Trainer *t, const Gemm *gemm)
     t->widest.bytes = bytes;
 }
 
-static bool print_gemm(BodyPrinter *p, const Inst *inst)
+static void print_gemm(BodyPrinter *p, const Gemm *gemm)
 {
-    Gemm gemm;
-    if (!gemm_build(p->t->arena, p->body, inst, &gemm)) {
-        diag_error(p->t->diag, NO_SPAN, "the axes of einsum %s of %s make no product of matrices",
-                   p->body->graph->nodes.at[inst->node[0]].name, p->body->graph->name);
-        return diag_help(p->t->diag,
-                         "order the dims so that contracted ones are neighbours in both operands"),
-               false;
-    }
-    bool adds = body_copy(p, gemm.c)->home == HOME_ACC;
-    for (int i = 0; i < gemm.loops; i++) {
-        const GemmLoop *loop = &gemm.loop[i];
+    bool adds = body_copy(p, gemm->c)->home == HOME_ACC;
+    for (int i = 0; i < gemm->loops; i++) {
+        const GemmLoop *loop = &gemm->loop[i];
         emit_open(p->emit, "for (int %s = 0; %s < %lld; %s++)", loop->name, loop->name,
                   (long long)loop->extent, loop->name);
     }
     const char *beta = "0.0f";
     if (adds) {
-        const char *first = first_of(p, gemm.c);
+        const char *first = body_first(p, gemm->c);
         beta = str_eq(first, "false") ? "1.0f" : "first ? 0.0f : 1.0f";
     }
     bool bf16 = p->t->options->gemm_bf16;
     if (bf16)
-        note_room(p->t, &gemm);
-    emit_line(p->emit,
-              "lp_gemm%s(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld%s);",
-              bf16 ? "_bf16" : "", gemm.trans_a, gemm.trans_b, (long long)gemm.m, (long long)gemm.n,
-              (long long)gemm.k, with_offset(p, &gemm, body_reads(p, gemm.a), 0),
-              (long long)gemm.lda, with_offset(p, &gemm, body_reads(p, gemm.b), 1),
-              (long long)gemm.ldb, beta, with_offset(p, &gemm, body_writes(p, gemm.c), 2),
-              (long long)gemm.ldc, bf16 ? ", s->scratch" : "");
-    for (int i = gemm.loops - 1; i >= 0; i--)
+        note_room(p->t, gemm);
+    emit_line(
+        p->emit, "lp_gemm%s(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld%s);",
+        bf16 ? "_bf16" : "", gemm->trans_a, gemm->trans_b, (long long)gemm->m, (long long)gemm->n,
+        (long long)gemm->k, with_offset(p, gemm, body_reads(p, gemm->a), 0), (long long)gemm->lda,
+        with_offset(p, gemm, body_reads(p, gemm->b), 1), (long long)gemm->ldb, beta,
+        with_offset(p, gemm, body_writes(p, gemm->c), 2), (long long)gemm->ldc,
+        bf16 ? ", s->scratch" : "");
+    for (int i = gemm->loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
     print_poll(p);
-    return true;
 }
 
-/* q is b s A d, k is b t B d, B a prefix of A. */
+/* Keeps the widths of an attention: its scratch depends on them. */
+static void note_widths(Trainer *t, int64_t d, int64_t e)
+{
+    for (int i = 0; i < t->widths.n; i++) {
+        if (t->widths.at[i].d == d && t->widths.at[i].e == e)
+            return;
+    }
+    vec_push(t->arena, &t->widths) = (HeadWidths){d, e};
+}
+
+static const char *float_text(BodyPrinter *p, double x)
+{
+    const char *text = arena_printf(p->t->arena, "%.9g", x);
+    return arena_printf(p->t->arena, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
+}
+
+/* q is b s A d, k is b t B d, v is b t B e, B a prefix of A. */
 static void print_attention_shape(BodyPrinter *p, const Node *node, const int *in)
 {
-    const Copy *q = body_copy(p, in[0]), *k = body_copy(p, in[1]);
+    const Graph *graph = p->body->graph;
+    const Copy *q = body_copy(p, in[0]), *k = body_copy(p, in[1]), *v = body_copy(p, in[2]);
     int q_axes = body_value(p, in[0])->axes, k_axes = body_value(p, in[1])->axes;
     long long g = body_extent(k, 2, k_axes - 1), heads = body_extent(q, 2, q_axes - 1),
-              d = q->local[q_axes - 1];
+              d = q->local[q_axes - 1], e = v->local[body_value(p, in[2])->axes - 1];
     const Attr_attention *a = &node->attrs.attention;
+    int slopes = attention_slopes(graph, node), starts = attention_starts(graph, node);
     emit_line(p->emit, "const LpAttention shape = {");
     p->emit->depth++;
-    emit_line(p->emit, ".b = %lld, .s = %lld, .t = %lld, .g = %lld, .r = %lld, .d = %lld,",
-              (long long)q->local[0], (long long)q->local[1], (long long)k->local[1], g, heads / g,
-              d);
+    emit_line(
+        p->emit, ".b = %lld, .s = %lld, .t = %lld, .g = %lld, .r = %lld, .d = %lld, .e = %lld,",
+        (long long)q->local[0], (long long)q->local[1], (long long)k->local[1], g, heads / g, d, e);
     emit_line(p->emit, ".q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld,",
-              heads * d, g * d, g * d, heads * d);
+              heads * d, g * d, g * e, heads * e);
     if (p->backward)
         emit_line(p->emit,
                   ".dq_stride = %lld, .dk_stride = %lld, .dv_stride = %lld, .do_stride = %lld,",
-                  heads * d, g * d, g * d, heads * d);
-    emit_line(p->emit, ".scale = %.9gf, .causal = %lld, .window = %lld,", a->scale,
+                  heads * d, g * d, g * e, heads * e);
+    emit_line(p->emit, ".scale = %s, .causal = %lld, .window = %lld,", float_text(p, a->scale),
               (long long)a->causal, (long long)a->window);
-    emit_line(p->emit, ".base_q = %s, .base_k = %s,", origin_of(p, in[0], 1),
-              origin_of(p, in[1], 1));
+    emit_line(p->emit, ".base_q = %s, .base_k = %s,", body_origin(p, in[0], 1),
+              body_origin(p, in[1], 1));
+    if (a->chunk > 0)
+        emit_line(p->emit, ".chunk = %lld,", (long long)a->chunk);
+    if (a->softcap > 0)
+        emit_line(p->emit, ".softcap = %s,", float_text(p, a->softcap));
+    if (slopes != NONE)
+        emit_line(p->emit, ".slopes = %s,", body_reads(p, in[slopes]));
+    if (starts != NONE)
+        emit_line(p->emit, ".starts = %s,", body_reads(p, in[starts]));
     p->emit->depth--;
     emit_line(p->emit, "};");
-    for (int i = 0; i < p->t->widths.n; i++) {
-        if (p->t->widths.at[i] == d)
-            return;
-    }
-    vec_push(p->t->arena, &p->t->widths) = d;
+    note_widths(p->t, d, e);
 }
 
 static void print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
+    /* Slopes and starts, which come behind, are in the shape. */
+    int operands = node->op == OP_ATTENTION ? 3 : 6;
     emit_line(p->emit, "{");
     p->emit->depth++;
     print_attention_shape(p, node, in);
     Str args = str_new(p->t->arena);
-    for (int k = 0; k < node->ins; k++)
+    for (int k = 0; k < operands; k++)
         str_putf(&args, ", %s", body_reads(p, in[k]));
     for (int k = 0; k < node->outs; k++)
         str_putf(&args, ", %s", body_writes(p, out[k]));
@@ -237,7 +252,7 @@ static void print_lookup(BodyPrinter *p, const int *in, const int *out)
     const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, in[1]);
     long long width = table->local[1];
     emit_line(p->emit, "lp_embedding_forward(%lld, %lld, %lld, %s, %s, %s, %s, %lld, s->threads);",
-              (long long)ids->elements, (long long)table->local[0], width, origin_of(p, in[1], 0),
+              (long long)ids->elements, (long long)table->local[0], width, body_origin(p, in[1], 0),
               body_reads(p, in[0]), body_reads(p, in[1]), body_writes(p, out[0]), width);
 }
 
@@ -245,30 +260,35 @@ static void print_scatter(BodyPrinter *p, const int *in, const int *out)
 {
     const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, out[0]);
     long long width = table->local[1];
-    const char *fresh = table->home == HOME_ACC ? first_of(p, out[0]) : "true";
-    emit_line(p->emit,
-              "lp_embedding_backward(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
-              (long long)ids->elements, (long long)table->local[0], width, origin_of(p, out[0], 0),
-              body_reads(p, in[0]), body_reads(p, in[1]), width, body_writes(p, out[0]), fresh);
+    const char *fresh = table->home == HOME_ACC ? body_first(p, out[0]) : "true";
+    emit_line(
+        p->emit, "lp_embedding_backward(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
+        (long long)ids->elements, (long long)table->local[0], width, body_origin(p, out[0], 0),
+        body_reads(p, in[0]), body_reads(p, in[1]), width, body_writes(p, out[0]), fresh);
 }
 
-/* Parts of the axis c that the whole has and the parts lack. */
-static void print_parts(BodyPrinter *p, int whole, const int *parts, int n, bool split)
+/* Parts of one axis of the whole, one after the other; a part may see its piece as several axes, or
+ * none. */
+static void print_parts(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
-    int axis = 0;
-    const Value *w = body_value(p, whole), *part = body_value(p, parts[0]);
-    while (axis < part->axes && w->dim[axis] == part->dim[axis])
+    bool split = node->op == OP_SPLIT;
+    int whole = split ? in[0] : out[0], n = split ? node->outs : node->ins, axis = 0;
+    const int8_t *letter = split ? node->sig.in[0] : node->sig.out[0];
+    while (letter[axis] != split_letter(p->body->graph, node))
         axis++;
     const Copy *copy = body_copy(p, whole);
-    long long outer = body_extent(copy, 0, axis), inner = body_extent(copy, axis + 1, w->axes);
-    long long bytes = inner * dtype_bytes(copy->dtype);
+    int64_t outer = body_extent(copy, 0, axis), begin = 0;
+    long long row = copy->elements / outer, size = dtype_bytes(copy->dtype);
     for (int k = 0; k < n; k++) {
-        const char *from = split ? body_reads(p, whole) : body_reads(p, parts[k]);
-        const char *to = split ? body_writes(p, parts[k]) : body_writes(p, whole);
-        const char *offset = k ? arena_printf(p->t->arena, " + %lld", k * inner) : "";
-        emit_line(p->emit, "lp_copy_rows(%s%s, %lld, %s%s, %lld, %lld, %lld);", to,
-                  split ? "" : offset, split ? bytes : n * bytes, from, split ? offset : "",
-                  split ? n * bytes : bytes, outer, bytes);
+        int part = split ? out[k] : in[k];
+        long long piece = body_copy(p, part)->elements / outer;
+        const char *from = split ? body_reads(p, whole) : body_reads(p, part);
+        const char *to = split ? body_writes(p, part) : body_writes(p, whole);
+        const char *at = begin ? arena_printf(p->t->arena, " + %lld", (long long)begin) : "";
+        emit_line(p->emit, "lp_copy_rows(%s%s, %lld, %s%s, %lld, %lld, %lld);", to, split ? "" : at,
+                  (split ? piece : row) * size, from, split ? at : "", (split ? row : piece) * size,
+                  (long long)outer, piece * size);
+        begin += piece;
     }
 }
 
@@ -299,6 +319,7 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
 {
     const Node *node = &p->body->graph->nodes.at[inst->node[0]];
     const int *in = inst->bind_in[0], *out = inst->bind_out[0];
+    Gemm gemm;
     if (inst->nodes == 1) {
         switch (node->op) {
         case OP_ATTENTION:
@@ -309,12 +330,20 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
         case OP_SCATTER:
             return print_scatter(p, in, out), true;
         case OP_SPLIT:
-            return print_parts(p, in[0], out, node->outs, true), true;
         case OP_STACK:
-            return print_parts(p, out[0], in, node->ins, false), true;
+            return print_parts(p, node, in, out), true;
+        case OP_TOPK:
+        case OP_CAPACITY:
+        case OP_TALLY:
+        case OP_TAKE:
+        case OP_SPREAD:
+            return trainer_print_route(p, node, in, out), true;
+        case OP_EXPERT:
+        case OP_EXPERT_DW:
+            return trainer_print_expert(p, node, in, out);
         case OP_EINSUM:
-            if (!einsum_is_rows(p->body, node))
-                return print_gemm(p, inst);
+            if (gemm_build(p->t->arena, p->body, inst, &gemm))
+                return print_gemm(p, &gemm), true;
             break;
         default:
             break;
@@ -359,7 +388,7 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
         return trainer_print_move(p, inst, index);
     emit_line(p->emit, "lp_accumulate(%lld, %s, %s, %s);",
               (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),
-              body_reads(p, inst->in[0]), first_of(p, inst->out[0]));
+              body_reads(p, inst->in[0]), body_first(p, inst->out[0]));
     return true;
 }
 
@@ -371,7 +400,7 @@ static const char *address_text(BodyPrinter *p, int id)
     const Copy *copy = body_copy(p, id);
     switch (copy->home) {
     case HOME_DATA: {
-        static const char *const data[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT"};
+        static const char *const data[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT", "STARTS"};
         return arena_printf(arena, "lp_place(at, link->data[%s])", data[body_value(p, id)->out]);
     }
     case HOME_PARAM:

@@ -2,6 +2,9 @@
  */
 #include "codegen/trainer.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static const char *fill_of(const Param *param)
 {
     static const char *const fill[] = {
@@ -14,11 +17,96 @@ static const Param *param_of(const Trainer *t, const NetParam *param)
     return &t->net->classes.at[param->class]->params.at[param->param];
 }
 
-/* What files call it: the name with {i} replaced, of letters, digits, dots and '-'. */
+/* What files call it: the name with {i} replaced, of letters, digits, dots, '-' and the marks of
+ * runtime/lp.h. */
 static const char *tensor_name(Trainer *t, const NetParam *param)
 {
-    return emit_clean(t->arena, param->name, ".-");
+    return emit_clean(t->arena, param->name, ".-{}[]:");
 }
+
+/* ---- rows of fused tensors ---- */
+
+typedef struct Rows {
+    const char *name; /* of the stored tensor */
+    int64_t from, to;
+} Rows;
+
+/* Rows [from, to) of NAME, of a parameter called NAME[from:to]; false for other names. */
+static bool rows_of(Trainer *t, const NetParam *param, Rows *ret)
+{
+    const char *open = strchr(param->name, '[');
+    char *end = NULL;
+    if (!open)
+        return false;
+    ret->name = arena_printf(t->arena, "%.*s", (int)(open - param->name), param->name);
+    ret->from = strtoll(open + 1, &end, 10);
+    ret->to = strtoll(end + 1, &end, 10);
+    return true;
+}
+
+/* Extent of the first axis that files see: behind that of {e}. */
+static int64_t first_extent(const Trainer *t, const NetParam *net_param)
+{
+    const Param *param = param_of(t, net_param);
+    const Value *value = &t->net->classes.at[net_param->class]->values.at[param->value];
+    int d = strstr(net_param->name, "{e}") ? 1 : 0, axis = d ? param->group[0] : 0;
+    int64_t extent = d < param->stored;
+    for (int k = 0; d < param->stored && k < param->group[d]; k++)
+        extent *= t->net->dims.at[value->dim[axis++]].used;
+    return extent;
+}
+
+/* Rows of one stored tensor must tile it: sorted, each begins where the one before ends. */
+static int64_t tiled_up_to(const Rows *all, int n, const char *name)
+{
+    int64_t at = 0;
+    for (bool grew = true; grew;) {
+        grew = false;
+        for (int i = 0; i < n; i++) {
+            if (str_eq(all[i].name, name) && all[i].from == at) {
+                at = all[i].to;
+                grew = true;
+            }
+        }
+    }
+    return at;
+}
+
+static void check_rows(Trainer *t)
+{
+    Rows *all = ARENA_ARRAY(t->arena, Rows, t->net->params.n);
+    int n = 0;
+    for (int i = 0; i < t->net->params.n; i++) {
+        const NetParam *param = &t->net->params.at[i];
+        if (!rows_of(t, param, &all[n]))
+            continue;
+        int64_t extent = first_extent(t, param);
+        if (extent != all[n].to - all[n].from) {
+            diag_error(t->diag, NO_SPAN, "parameter %s has %lld rows", param->name,
+                       (long long)extent);
+            diag_help(t->diag, "name as many rows of %s", all[n].name);
+        }
+        n++;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t rows = 0, most = 0;
+        bool first = true;
+        for (int k = 0; k < n; k++) {
+            if (!str_eq(all[k].name, all[i].name))
+                continue;
+            first = first && k >= i;
+            rows += all[k].to - all[k].from;
+            most = all[k].to > most ? all[k].to : most;
+        }
+        if (!first || (rows == most && tiled_up_to(all, n, all[i].name) == most))
+            continue;
+        diag_error(t->diag, NO_SPAN, "the parameters that are rows of %s do not tile its %lld rows",
+                   all[i].name, (long long)most);
+        diag_help(t->diag, "give every row to one parameter, NAME[from:to]");
+    }
+}
+
+/* ---- tables ---- */
 
 static void print_tensors(Trainer *t, Emit *out)
 {
@@ -37,8 +125,10 @@ static void print_tensors(Trainer *t, Emit *out)
                 extent *= t->net->dims.at[value->dim[axis++]].used;
             str_putf(&dims, "%s%lld", d ? ", " : "", extent);
         }
-        emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g},", tensor_name(t, net_param), param->stored,
-                  dims.at, fill_of(param), param->init == INIT_NORMAL ? param->std : 0.0);
+        emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g, %s},", tensor_name(t, net_param),
+                  param->stored, dims.at, fill_of(param),
+                  param->init == INIT_NORMAL ? param->std : 0.0,
+                  net_param->uses > 1 ? "true" : "false");
     }
     out->depth--;
     emit_line(out, "};");
@@ -176,6 +266,7 @@ void trainer_print_moments(Trainer *t, Emit *out)
 
 void trainer_print_params(Trainer *t, Emit *out)
 {
+    check_rows(t);
     print_tensors(t, out);
     print_part_of(out);
     emit_comment(out, "The block of each tensor that a rank of a stage holds.");

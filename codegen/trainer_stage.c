@@ -68,7 +68,7 @@ void trainer_print_link_types(Trainer *t, Emit *out)
         out->depth++;
         emit_line(out, "LpWhere in, out, grad_in, grad_out, saved;");
         if (reads_data(t->program->body[c]))
-            emit_line(out, "LpWhere data[3];");
+            emit_line(out, "LpWhere data[4];");
         if (graph->params.n)
             emit_line(out, "int64_t weight[%s_PARAMS], gradient[%s_PARAMS];", upper, upper);
         out->depth--;
@@ -94,7 +94,7 @@ static void print_link_name(Trainer *t, Emit *out, int link)
 static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int i)
 {
     static const char *const field[] = {"in", "out", "grad_in", "grad_out"};
-    static const char *const data_index[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT"};
+    static const char *const data_index[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT", "STARTS"};
     const StageLink *link = &stage->link[i];
     const Body *body = link->body;
     const int copy[] = {body->in, body->out, body->grad_in, body->grad_out};

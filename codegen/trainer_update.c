@@ -75,10 +75,11 @@ static void print_tables(Trainer *t, Emit *out, int s)
         bool home = group->tied_stage == NONE || s < group->tied_stage;
         emit_line(out,
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
-                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d},",
+                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s},",
                   (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
                   (long long)group->moment2, trainer_list(t, &share, false),
-                  trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g]);
+                  trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g],
+                  group->rate > 0 ? arena_printf(t->arena, ", .rate = %.9gf", group->rate) : "");
     }
     out->depth--;
     emit_line(out, "};");
@@ -270,8 +271,18 @@ static bool waits_for_world(const Trainer *t, const Place *place)
     return false;
 }
 
+/* Some parameters of the stage move by the signs of their gradients. */
+static bool by_sign(const StageProgram *stage)
+{
+    bool any = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        any = any || stage->groups.at[g].rate > 0;
+    return any;
+}
+
 static void print_norm(Trainer *t, Emit *out, int s)
 {
+    const StageProgram *stage = &t->program->stage[s];
     Place world = {.kind = PLACE_WORLD, .stage = s}, clip = {.kind = PLACE_CLIP, .stage = s};
     emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and "
                       "all parameters share one "
@@ -289,7 +300,9 @@ static void print_norm(Trainer *t, Emit *out, int s)
               "const float *g = (float *)arena_at(s, group->gradient) + lp_bucket_share(s->index, "
               "stage%d_groups, bucket);",
               s);
-    emit_line(out, "if (group->home && s->index[group->owner] == 0)");
+    emit_line(out, by_sign(stage)
+                       ? "if (group->rate == 0.0f && group->home && s->index[group->owner] == 0)"
+                       : "if (group->home && s->index[group->owner] == 0)");
     emit_line(out, "    norm2 += lp_sumsq(bucket->share_elements, g);");
     emit_close(out, "");
     trainer_print_waits(t, out, &world, NULL);
