@@ -54,14 +54,19 @@ typedef enum LpClass { LP_ACTIVATION, LP_GRADIENT } LpClass;
 
 typedef struct LpRank LpRank;
 
-/* One logical parameter, under its Hugging Face name and stored shape. The table is the same in
- * every plan of a model, in the same order: initial values depend on the row's index. */
+/* One logical parameter, under its Hugging Face name and shape. The table is the same in every plan
+ * of a model, in the same order: initial values depend on the row's index. Marks in the name say
+ * that files hold it otherwise:
+ *     {e}         index of the first dim: as many tensors, of the other dims
+ *     NAME[a:b]   rows a to b of the tensor NAME, whose other rows are other parameters
+ * A file may hold a tied parameter twice, under another name too, or under that name only. */
 typedef struct LpTensor {
     const char *name;
     int ndims;
     int64_t dims[LP_MAX_DIMS];
     LpFill fill;
     double std; /* of LP_NORMAL */
+    bool tied;  /* two places of the model use it */
 } LpTensor;
 
 /* What the command line may change; LpJob.defaults holds the job's own values. Zero is a valid
@@ -71,24 +76,26 @@ typedef struct LpOptions {
     const char *init;       /* --init random | PATH.safetensors | PATH.index.json; NULL is random */
     const char *save;       /* --save PATH.safetensors: weights after the last step */
     const char *dump_grads; /* --dump-grads PATH.safetensors: gradients of the first step */
-    const char *log;        /* --log DIR: log.jsonl and rank-N.status */
-    const char *trace;      /* --trace FILE: the measured timeline, Chrome-trace JSON */
-    const char *checkpoint; /* --checkpoint DIR: everything needed to go on, in DIR/step-N */
-    const char *resume;     /* --resume DIR: go on from the newest of them */
-    int64_t every;          /* --checkpoint-every N: steps; 0 is only at the end */
-    int keep;               /* --keep N: newest checkpoints left on disk; 0 is all */
-    int64_t steps;          /* --steps N */
-    int64_t warmup;         /* --warmup N */
-    LpSchedule schedule;    /* --schedule cosine|constant */
-    uint64_t seed;          /* --seed N */
-    double lr;              /* --lr F */
-    double min_lr;          /* --min-lr F: where the cosine ends */
-    double weight_decay;    /* --weight-decay F */
-    double beta1, beta2;    /* --beta1 F --beta2 F */
-    double eps;             /* --eps F */
-    double clip;            /* --clip F: global norm; 0 is off */
-    double timeout_s;       /* --timeout F: longest wait without progress; 0 means 25 */
-    int threads;            /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
+    const char *document_begin; /* --document-begin TOKEN: it is the first of every document */
+    const char *document_end;   /* --document-end TOKEN: it is the last of every document */
+    const char *log;            /* --log DIR: log.jsonl and rank-N.status */
+    const char *trace;          /* --trace FILE: the measured timeline, Chrome-trace JSON */
+    const char *checkpoint;     /* --checkpoint DIR: everything needed to go on, in DIR/step-N */
+    const char *resume;         /* --resume DIR: go on from the newest of them */
+    int64_t every;              /* --checkpoint-every N: steps; 0 is only at the end */
+    int keep;                   /* --keep N: newest checkpoints left on disk; 0 is all */
+    int64_t steps;              /* --steps N */
+    int64_t warmup;             /* --warmup N */
+    LpSchedule schedule;        /* --schedule cosine|constant */
+    uint64_t seed;              /* --seed N */
+    double lr;                  /* --lr F */
+    double min_lr;              /* --min-lr F: where the cosine ends */
+    double weight_decay;        /* --weight-decay F */
+    double beta1, beta2;        /* --beta1 F --beta2 F */
+    double eps;                 /* --eps F */
+    double clip;                /* --clip F: global norm; 0 is off */
+    double timeout_s;           /* --timeout F: longest wait without progress; 0 means 25 */
+    int threads;        /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
     bool deterministic; /* --deterministic: for emitted code that has a faster, unordered form */
     bool virtual_ranks; /* --virtual: all ranks as threads of one process */
     bool quiet;         /* --quiet: no line per step (log.jsonl is written all the same) */
@@ -105,10 +112,12 @@ typedef struct LpJob {
     int64_t peak_flops;     /* per second, of one rank's device; 0: unknown, no MFU */
     int64_t tokens_per_step;
     const int64_t *arena_bytes; /* [stages]: the plan's arena of one rank of that stage */
+    int64_t device_bytes;       /* memory of the device the plan was made for; 0: unknown */
     const LpTensor *tensors;    /* [tensor_count] */
     int tensor_count;
-    int seq;           /* s: positions of a sample */
-    int vocab;         /* ids are in [0, vocab) */
+    bool packed; /* documents of a sample do not see each other: the data must say their ends */
+    int seq;     /* s: positions of a sample */
+    int vocab;   /* ids are in [0, vocab) */
     int micro_batches; /* m: of a step */
     int rows;          /* samples of one micro-batch over all ranks; step = m * rows samples */
     LpOptions defaults;
@@ -187,16 +196,17 @@ void lp_poll(void);
 
 /* ---- data ---- */
 
-/* Emitted by the first and the last stage. Rows [row_begin, row_begin + rows) of global micro-batch
+/* Emitted by the stages that read data. Rows [row_begin, row_begin + rows) of global micro-batch
  * `micro`, positions [pos_begin, pos_begin + positions) of each, written densely [rows][positions].
  * ids: the tokens; labels: the tokens one later; weight: valid / T, T = valid tokens of the whole
- * step, so that Σ weight * nll over all ranks and micro-batches is the loss. NULL outputs are
+ * step, so that Σ weight * nll over all ranks and micro-batches is the loss; starts: the position
+ * in the sample at which the token's document begins (0 when that lies before it). NULL outputs are
  * skipped. Every plan reads the same global batch: sample index = (step * m + micro) * job->rows +
- * row. Sample i is tokens [i*s, i*s + s] of the stream; a position's label always exists, so all
- * are valid. The stream has (tokens - 1) / s samples and then starts again; one shorter than s + 1
- * tokens is circular. */
+ * row. Sample i is tokens [i*s, i*s + s] of the stream; a position's label always exists, and is
+ * valid unless it begins another document (of packed jobs). The stream has (tokens - 1) / s samples
+ * and then starts again; one shorter than s + 1 tokens is circular. */
 void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
-              int32_t *ids, int32_t *labels, float *weight);
+              int32_t *ids, int32_t *labels, float *weight, int32_t *starts);
 
 /* ---- parameters ---- */
 

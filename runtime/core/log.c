@@ -49,6 +49,16 @@ void lp_log_open(LpSelf *self)
     fflush(stdout);
 }
 
+void lp_log_memory(LpSelf *self, int64_t arena_bytes, int64_t outside_bytes)
+{
+    if (!self->log || self->rank.options->quiet)
+        return;
+    printf("memory: arena %.3f GiB, %.3f GiB outside it (measured), of %.2f GiB a device\n",
+           (double)arena_bytes / 1073741824.0, (double)outside_bytes / 1073741824.0,
+           (double)self->rank.job->device_bytes / 1073741824.0);
+    fflush(stdout);
+}
+
 /* JSON has no NaN. */
 static void json_real(FILE *file, const char *key, double value)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define HUGE_BYTES ((int64_t)2 << 20)
 
@@ -76,6 +77,59 @@ int64_t lp_memory_available(void)
     if (limit >= 0 && limit - used < available)
         available = limit > used ? limit - used : 0;
     return available;
+}
+
+/* Present when the trainer is linked with a BLAS. */
+extern void cblas_sgemm(int order, int a_turned, int b_turned, int m, int n, int k, float alpha,
+                        const float *a, int a_row, const float *b, int b_row, float beta, float *c,
+                        int c_row) __attribute__((weak));
+
+/* A BLAS takes its packing buffers when they are first needed, and touches of them what the product
+ * fills: of all products of a step most, that with most rows. Few columns do, and no memory is
+ * written for the operands. */
+static void blas_warm(int64_t rows, int64_t inner)
+{
+    enum { MOST_ROWS = 1 << 17, MOST_INNER = 384, COLUMNS = 16, ROWS_FIRST = 101, AS_IT_IS = 111 };
+    int m = (int)(rows < MOST_ROWS ? rows : MOST_ROWS);
+    int k = (int)(inner < MOST_INNER ? inner : MOST_INNER);
+    size_t left = (size_t)m * (size_t)k, right = (size_t)k * COLUMNS, out = (size_t)m * COLUMNS;
+    float *a = cblas_sgemm && m > 0 && k > 0 ? calloc(left + right + out, sizeof *a) : NULL;
+    if (!a)
+        return;
+    cblas_sgemm(ROWS_FIRST, AS_IT_IS, AS_IT_IS, m, COLUMNS, k, 1, a, k, a + left, COLUMNS, 0,
+                a + left + right, COLUMNS);
+    free(a);
+}
+
+/* Pages of [at, at + bytes) that are in memory, in bytes; -1 if unknown. */
+static int64_t resident_bytes(const unsigned char *at, int64_t bytes, int64_t page)
+{
+    enum { CHUNK = 4096 };
+    unsigned char in_memory[CHUNK];
+    int64_t resident = 0;
+    for (int64_t done = 0; done < bytes; done += CHUNK * page) {
+        int64_t left = bytes - done, length = left < CHUNK * page ? left : CHUNK * page;
+        if (mincore((void *)(uintptr_t)(at + done), (size_t)length, (void *)in_memory) != 0)
+            return -1;
+        for (int64_t i = 0; i < (length + page - 1) / page; i++)
+            resident += (in_memory[i] & 1) * page;
+    }
+    return resident;
+}
+
+int64_t lp_memory_outside(const unsigned char *arena, int64_t arena_bytes, int64_t rows,
+                          int64_t inner)
+{
+    blas_warm(rows, inner);
+    int64_t page = sysconf(_SC_PAGESIZE);
+    FILE *file = fopen("/proc/self/statm", "r");
+    long long pages = -1;
+    if (!file || page <= 0 || fscanf(file, "%*d %lld", &pages) != 1)
+        pages = -1;
+    if (file)
+        fclose(file);
+    int64_t inside = resident_bytes(arena, round_up(arena_bytes > 0 ? arena_bytes : 1), page);
+    return pages < 0 || inside < 0 ? -1 : pages * page - inside;
 }
 
 int64_t lp_memory_peak(void)

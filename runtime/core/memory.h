@@ -13,6 +13,12 @@ void lp_arena_unmap(unsigned char *arena, int64_t bytes);
  */
 int64_t lp_memory_available(void);
 
+/* What of this process is resident outside the arena: the program, its libraries, their buffers,
+ * shared memory; -1 if unknown. A BLAS takes memory when first used, so it first multiplies a
+ * matrix of so many rows and columns. */
+int64_t lp_memory_outside(const unsigned char *arena, int64_t arena_bytes, int64_t rows,
+                          int64_t inner);
+
 /* Largest resident size of this process so far. */
 int64_t lp_memory_peak(void);
 

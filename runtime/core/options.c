@@ -30,6 +30,10 @@ typedef struct Option {
 static const Option options_table[] = {
     {"data", "PATH", "text (a byte is a token), llm.c .bin, or `random`", KIND_TEXT, AT(data), 0,
      0},
+    {"document-begin", "TOKEN", "the token that begins every document of packed data", KIND_TEXT,
+     AT(document_begin), 0, 0},
+    {"document-end", "TOKEN", "the token that ends every document of packed data", KIND_TEXT,
+     AT(document_end), 0, 0},
     {"init", "WHAT", "random, or weights: FILE.safetensors or its .index.json", KIND_TEXT, AT(init),
      0, 0},
     {"save", "FILE", "write weights here after the last step, or when told to stop", KIND_TEXT,

@@ -54,11 +54,47 @@ double lp_lr(int64_t step)
     return lp_rate(lp_self->rank.options, step);
 }
 
+/* Messages, libraries, data and weights are there; the arena's own bytes are counted whole,
+ * whatever part of it has been touched. A device that is too small for both must show before the
+ * first step, not in it. Virtual ranks share a process, which is no device. */
+static void refuse_too_large(LpSelf *self)
+{
+    const LpJob *job = self->rank.job;
+    self->measured = true;
+    if (job->device_bytes <= 0 || (self->rank.options->virtual_ranks && job->ranks > 1))
+        return;
+    int64_t arena = job->arena_bytes[self->rank.stage];
+    int64_t tokens = (int64_t)job->rows * job->seq * job->stages / job->ranks;
+    int64_t outside = lp_memory_outside(self->rank.arena, arena, job->vocab, tokens);
+    double(*needs)[2] = lp_new((size_t)job->ranks, sizeof *needs);
+    needs[self->rank.index][0] = (double)arena;
+    needs[self->rank.index][1] = (double)(outside > 0 ? outside : 0);
+    LpEvent gathered = {0};
+    lp_all_gather(&gathered, LP_WORLD, needs[self->rank.index], needs, 2, LP_F64);
+    lp_wait(&gathered);
+    int worst = 0;
+    for (int i = 1; i < job->ranks; i++)
+        if (needs[i][0] + needs[i][1] > needs[worst][0] + needs[worst][1])
+            worst = i;
+    arena = (int64_t)needs[worst][0];
+    outside = (int64_t)needs[worst][1];
+    free(needs);
+    if (arena + outside > job->device_bytes)
+        lp_fail_all(3,
+                    "not enough memory: rank %d needs %lld bytes, its arena of %lld and %lld "
+                    "measured outside it; the device that this plan was made for has %lld",
+                    worst, (long long)(arena + outside), (long long)arena, (long long)outside,
+                    (long long)job->device_bytes);
+    lp_log_memory(self, arena, outside);
+}
+
 bool lp_step_begin(int64_t step)
 {
     LpSelf *self = lp_self;
     if (self->stop || step >= self->rank.options->steps)
         return false;
+    if (!self->measured)
+        refuse_too_large(self);
     lp_watch_step(self, step);
     self->step_begin_ns = lp_now_ns();
     return true;

@@ -31,7 +31,11 @@ struct LpData {
     int64_t tokens;
     uint64_t seed;
     int vocab;
+    int64_t document_begin, document_end; /* tokens, or NO_TOKEN */
+    int64_t counted_step, valid;          /* tokens with a valid label in that step */
 };
+
+enum { NO_TOKEN = -1 };
 
 static int64_t kind_bytes(Kind kind)
 {
@@ -102,10 +106,33 @@ static void file_open(LpData *data)
         lp_fail_all(1, "%s: no tokens", data->path);
 }
 
+static int64_t boundary_token(const LpJob *job, const char *option, const char *text)
+{
+    if (!text)
+        return NO_TOKEN;
+    char *end = NULL;
+    long long token = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || token < 0 || token >= job->vocab)
+        lp_fail_all(2, "--%s %s: a token is a number from 0 to %d", option, text, job->vocab - 1);
+    if (!job->packed)
+        lp_fail_all(2,
+                    "--%s: this trainer was not planned for packed documents: lplan plan --packed",
+                    option);
+    return token;
+}
+
 LpData *lp_data_open(const LpJob *job, const LpOptions *options)
 {
     LpData *data = lp_new(1, sizeof *data);
-    *data = (LpData){.path = options->data, .seed = options->seed, .vocab = job->vocab};
+    *data =
+        (LpData){.path = options->data,
+                 .seed = options->seed,
+                 .vocab = job->vocab,
+                 .document_begin = boundary_token(job, "document-begin", options->document_begin),
+                 .document_end = boundary_token(job, "document-end", options->document_end),
+                 .counted_step = -1};
+    if (job->packed && data->document_begin == NO_TOKEN && data->document_end == NO_TOKEN)
+        lp_fail_all(2, "packed documents need --document-begin TOKEN or --document-end TOKEN");
     if (strcmp(data->path, "random") == 0) {
         data->kind = KIND_RANDOM;
         data->tokens = RANDOM_TOKENS;
@@ -150,27 +177,74 @@ static int32_t token_at(const LpData *data, int64_t index)
     return (int32_t)token;
 }
 
+/* Does a document begin at this token of the stream? */
+static bool begins_document(const LpData *data, int64_t index)
+{
+    int64_t before = (index + data->tokens - 1) % data->tokens;
+    return (data->document_begin != NO_TOKEN && token_at(data, index) == data->document_begin) ||
+           (data->document_end != NO_TOKEN && token_at(data, before) == data->document_end);
+}
+
+static int64_t first_token(const LpData *data, const LpJob *job, int64_t row)
+{
+    int64_t samples = data->tokens > job->seq ? (data->tokens - 1) / job->seq : 1;
+    return row % samples * job->seq;
+}
+
+static bool is_valid(const LpData *data, int64_t index)
+{
+    return !begins_document(data, (index + 1) % data->tokens);
+}
+
+/* Tokens of the step whose labels are of their own document; all but in packed jobs. */
+static int64_t valid_tokens(LpData *data, const LpJob *job, int64_t step)
+{
+    int64_t rows = (int64_t)job->micro_batches * job->rows;
+    if (!job->packed)
+        return rows * job->seq;
+    if (data->counted_step != step) {
+        data->valid = 0;
+        for (int64_t row = 0; row < rows; row++) {
+            int64_t at = first_token(data, job, step * rows + row);
+            for (int i = 0; i < job->seq; i++)
+                data->valid += is_valid(data, (at + i) % data->tokens);
+        }
+        data->counted_step = step;
+    }
+    return data->valid > 0 ? data->valid : 1;
+}
+
+/* The position of the sample at which the document of position `pos` begins. */
+static int document_start(const LpData *data, int64_t at, int pos)
+{
+    while (pos > 0 && !begins_document(data, (at + pos) % data->tokens))
+        pos--;
+    return pos;
+}
+
 void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
-              int32_t *ids, int32_t *labels, float *weight)
+              int32_t *ids, int32_t *labels, float *weight, int32_t *starts)
 {
     const LpSelf *self = lp_self;
     const LpJob *job = self->rank.job;
-    const LpData *data = self->data;
-    int64_t seq = job->seq;
-    int64_t samples = data->tokens > seq ? (data->tokens - 1) / seq : 1;
-    float share = (float)(1.0 / ((double)job->micro_batches * job->rows * (double)seq));
+    LpData *data = self->data;
+    float share = (float)(1.0 / (double)valid_tokens(data, job, step));
     for (int row = 0; row < rows; row++) {
-        int64_t sample =
-            ((step * job->micro_batches + micro) * job->rows + row_begin + row) % samples;
-        int64_t at = sample * seq + pos_begin;
+        int64_t at = first_token(data, job,
+                                 (step * job->micro_batches + micro) * job->rows + row_begin + row);
+        int start = starts ? document_start(data, at, pos_begin) : 0;
         for (int i = 0; i < positions; i++) {
-            int64_t cell = (int64_t)row * positions + i;
+            int64_t cell = (int64_t)row * positions + i, token = at + pos_begin + i;
             if (ids)
-                ids[cell] = token_at(data, (at + i) % data->tokens);
+                ids[cell] = token_at(data, token % data->tokens);
             if (labels)
-                labels[cell] = token_at(data, (at + i + 1) % data->tokens);
+                labels[cell] = token_at(data, (token + 1) % data->tokens);
             if (weight)
-                weight[cell] = share;
+                weight[cell] = !job->packed || is_valid(data, token % data->tokens) ? share : 0;
+            if (starts && i > 0 && begins_document(data, token % data->tokens))
+                start = pos_begin + i;
+            if (starts)
+                starts[cell] = start;
         }
     }
 }

@@ -7,8 +7,10 @@
 
 #include "runtime/core/bf16.h"
 #include "runtime/core/log.h"
+#include "runtime/io/fit.h"
 #include "runtime/io/safetensors.h"
 #include "runtime/io/shard.h"
+#include "runtime/io/stored.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,77 +20,16 @@
 #include <unistd.h>
 
 #define CHUNK_ELEMENTS ((int64_t)1 << 17)
-#define REPORT_BYTES 3500
 
 /* ---- loading ---- */
 
-typedef struct Report {
-    char text[REPORT_BYTES];
-    size_t length;
-    int lines, left_out;
-} Report;
-
-static void put_shape(char *text, size_t size, const int64_t *dims, int ndims)
+static LpStored *stored_of(const LpJob *job)
 {
-    size_t n = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < ndims && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)dims[i]);
-    if (n < size)
-        snprintf(text + n, size - n, "]");
-}
-
-static void report_add(Report *report, const char *line)
-{
-    size_t n = strlen(line);
-    if (report->length + n + 80 > REPORT_BYTES) {
-        report->left_out++;
-        return;
-    }
-    memcpy(report->text + report->length, line, n + 1);
-    report->length += n;
-    report->lines++;
-}
-
-static void compare_tensor(Report *report, const LpTensor *tensor, const LpEntry *entry)
-{
-    char line[512], model[160], file[200] = "";
-    put_shape(model, sizeof model, tensor->dims, tensor->ndims);
-    if (entry)
-        put_shape(file, sizeof file, entry->dims, entry->ndims);
-    if (!entry)
-        snprintf(line, sizeof line, "\n  missing in the file: %s %s", tensor->name, model);
-    else if (strcmp(model, file) != 0)
-        snprintf(line, sizeof line, "\n  shape of %s: %s in the file, %s in the model",
-                 tensor->name, file, model);
-    else if (!entry->type->load)
-        snprintf(line, sizeof line, "\n  type of %s: %s holds no weights", tensor->name,
-                 entry->type->name);
-    else
-        return;
-    report_add(report, line);
-}
-
-/* Everything that is wrong, at once. */
-static void compare_tables(const LpJob *job, const LpWeights *weights, Report *report)
-{
-    for (int i = 0; i < job->tensor_count; i++)
-        compare_tensor(report, &job->tensors[i], lp_weights_find(weights, job->tensors[i].name));
-    for (int i = 0; i < weights->count; i++) {
-        const LpEntry *entry = &weights->entries[i];
-        bool known = false;
-        for (int k = 0; k < job->tensor_count && !known; k++)
-            known = strcmp(job->tensors[k].name, entry->name) == 0;
-        if (known)
-            continue;
-        char line[512], shape[200];
-        put_shape(shape, sizeof shape, entry->dims, entry->ndims);
-        snprintf(line, sizeof line, "\n  unknown to the model: %.200s %s", entry->name, shape);
-        report_add(report, line);
-    }
-    if (report->left_out > 0)
-        report->length +=
-            (size_t)snprintf(report->text + report->length, REPORT_BYTES - report->length,
-                             "\n  and %d more", report->left_out);
+    char error[1024];
+    LpStored *stored = lp_stored_new(job->tensors, job->tensor_count, error, sizeof error);
+    if (!stored)
+        lp_fail_all(70, "%s", error);
+    return stored;
 }
 
 static void parts_check(const LpJob *job, const LpPart *parts, int count)
@@ -103,28 +44,55 @@ static void parts_check(const LpJob *job, const LpPart *parts, int count)
     }
 }
 
+static void part_read(const LpPart *part, const LpStored *stored, const LpWeights *weights,
+                      const LpEntry *const *entries)
+{
+    char error[1024];
+    memset(part->data, 0, (size_t)(lp_shard_count(&part->shard) * lp_dtype_bytes(part->dtype)));
+    LpRuns runs = lp_runs_begin(&part->shard);
+    while (lp_runs_next(&runs))
+        for (int64_t i = 0, n; i < runs.length; i += n) {
+            int index;
+            int64_t begin;
+            n = lp_stored_run(stored, part->tensor, runs.global + i, runs.length - i, &index,
+                              &begin);
+            if (!lp_weights_read_run(weights, entries[index], begin, n, part->data, runs.local + i,
+                                     part->dtype, error, sizeof error))
+                lp_fail(1, "%s", error);
+        }
+}
+
+static void sum_over_world(double *values, int count)
+{
+    LpEvent event = {0};
+    lp_all_reduce(&event, LP_WORLD, values, count, LP_F64, LP_SUM);
+    lp_wait(&event);
+}
+
 void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int count)
 {
     const LpJob *job = self->rank.job;
     char error[1024];
     parts_check(job, parts, count);
+    LpStored *stored = stored_of(job);
     LpWeights *weights = lp_weights_open(path, error, sizeof error);
     if (!weights)
         lp_fail_all(1, "%s", error);
-    Report *report = lp_new(1, sizeof *report);
-    compare_tables(job, weights, report);
-    if (report->length > 0)
-        lp_fail_all(1, "%s does not fit the model:%s", path, report->text);
-    free(report);
-    for (int i = 0; i < count; i++) {
-        const LpEntry *entry = lp_weights_find(weights, job->tensors[parts[i].tensor].name);
-        memset(parts[i].data, 0,
-               (size_t)(lp_shard_count(&parts[i].shard) * lp_dtype_bytes(parts[i].dtype)));
-        if (!lp_weights_read(weights, entry, &parts[i].shard, parts[i].data, parts[i].dtype, error,
-                             sizeof error))
-            lp_fail(1, "%s", error);
-    }
+    bool *used = lp_new((size_t)weights->count + 1, sizeof *used);
+    const LpEntry **entries = lp_fit_entries(stored, weights, used);
+    /* Copies of tied tensors are compared once. */
+    char *faults = self->rank.index == 0 ? lp_fit_faults(stored, weights, entries, used) : NULL;
+    double any = faults && faults[0];
+    sum_over_world(&any, 1);
+    if (any > 0)
+        lp_fail_all(1, "%s does not fit the model:%s", path, faults ? faults : "");
+    free(faults);
+    free(used);
+    for (int i = 0; i < count; i++)
+        part_read(&parts[i], stored, weights, entries);
+    free(entries);
     lp_weights_close(weights);
+    lp_stored_free(stored);
 }
 
 void lp_load(const LpPart *parts, int count)
@@ -191,16 +159,21 @@ static void encode(const LpPart *part, int64_t local, int64_t n, LpDtype dtype, 
     }
 }
 
-/* Returns the elements written; -1 after an error. */
-static int64_t part_write(int file, const LpPart *part, int64_t offset, LpDtype dtype, void *buffer)
+/* Returns the elements written; -1 after an error. offsets: bytes in the file, per stored tensor.
+ */
+static int64_t part_write(int file, const LpPart *part, const LpStored *stored,
+                          const int64_t *offsets, LpDtype dtype, void *buffer)
 {
     int64_t width = lp_dtype_bytes(dtype), written = 0;
     LpRuns runs = lp_runs_begin(&part->shard);
     while (lp_runs_next(&runs))
-        for (int64_t i = 0; i < runs.length; i += CHUNK_ELEMENTS) {
-            int64_t n = runs.length - i < CHUNK_ELEMENTS ? runs.length - i : CHUNK_ELEMENTS;
+        for (int64_t i = 0, n; i < runs.length; i += n) {
+            int index;
+            int64_t begin, left = runs.length - i;
+            n = lp_stored_run(stored, part->tensor, runs.global + i,
+                              left < CHUNK_ELEMENTS ? left : CHUNK_ELEMENTS, &index, &begin);
             encode(part, runs.local + i, n, dtype, buffer);
-            if (!write_fully(file, buffer, n * width, offset + (runs.global + i) * width))
+            if (!write_fully(file, buffer, n * width, offsets[index] + begin * width))
                 return -1;
             written += n;
         }
@@ -223,15 +196,9 @@ static void header_write(const char *aside, const char *path, const char *header
         fail_save(aside, path);
 }
 
-static void sum_over_world(double *values, int count)
-{
-    LpEvent event = {0};
-    lp_all_reduce(&event, LP_WORLD, values, count, LP_F64, LP_SUM);
-    lp_wait(&event);
-}
-
 static void parts_write(const char *aside, const char *path, const LpPart *parts, int count,
-                        const int64_t *offsets, LpDtype dtype, double *written)
+                        const LpStored *stored, const int64_t *offsets, LpDtype dtype,
+                        double *written)
 {
     int file = open(aside, O_WRONLY);
     void *buffer = lp_new((size_t)CHUNK_ELEMENTS, 8);
@@ -240,7 +207,7 @@ static void parts_write(const char *aside, const char *path, const LpPart *parts
     for (int i = 0; i < count; i++) {
         if (!parts[i].owner)
             continue;
-        int64_t elements = part_write(file, &parts[i], offsets[parts[i].tensor], dtype, buffer);
+        int64_t elements = part_write(file, &parts[i], stored, offsets, dtype, buffer);
         if (elements < 0)
             fail_save(aside, path);
         written[parts[i].tensor] += (double)elements;
@@ -258,23 +225,24 @@ void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype)
     lp_at("save parameters");
     parts_check(job, parts, count);
     int64_t at = 0;
-    char *header = lp_weights_header(job->tensors, job->tensor_count, dtype, &at);
+    LpStored *stored = stored_of(job);
+    char *header = lp_weights_header(stored->tensors, stored->count, dtype, &at);
     char *aside = lp_new(strlen(path) + 8, 1);
-    int64_t *offsets = lp_new((size_t)job->tensor_count + 1, sizeof *offsets);
+    int64_t *offsets = lp_new((size_t)stored->count + 1, sizeof *offsets);
     double *written = lp_new((size_t)job->tensor_count + 1, sizeof *written);
     if (!header)
         lp_fail(1, "out of memory for the header of %s", path);
     int64_t header_bytes = at;
-    for (int i = 0; i < job->tensor_count; i++) {
+    for (int i = 0; i < stored->count; i++) {
         offsets[i] = at;
-        at += lp_tensor_count(&job->tensors[i]) * lp_dtype_bytes(dtype);
+        at += lp_tensor_count(&stored->tensors[i]) * lp_dtype_bytes(dtype);
     }
     sprintf(aside, "%s.part", path);
     if (first)
         header_write(aside, path, header, header_bytes, at);
     /* Nobody opens the file before it is there; nobody renames it before all have synced. */
     sum_over_world(written, 1);
-    parts_write(aside, path, parts, count, offsets, dtype, written);
+    parts_write(aside, path, parts, count, stored, offsets, dtype, written);
     sum_over_world(written, job->tensor_count);
     for (int i = 0; i < job->tensor_count; i++) {
         int64_t wanted = lp_tensor_count(&job->tensors[i]);
@@ -290,6 +258,7 @@ void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype)
     free(aside);
     free(offsets);
     free(written);
+    lp_stored_free(stored);
 }
 
 void lp_finish(const LpPart *parts, int count)

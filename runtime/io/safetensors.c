@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define MAX_HEADER_BYTES ((int64_t)100000000)
-#define CHUNK_BYTES ((int64_t)1 << 20)
+/* TUNE: on the stack, and long enough that a read costs more than its call. */
+#define READ_BYTES 65536
 
 static double load_f64(const unsigned char *at)
 {
@@ -328,7 +329,7 @@ static char *read_text(const char *path, int64_t *ret_length, char *error, size_
     return text;
 }
 
-/* Opens `name`, which lies beside the index at `path`, unless it is open. */
+/* Opens `name`, which lies beside the index at `path`. */
 static bool index_file_add(LpWeights *weights, const char *path, const char *name, char *error,
                            size_t size)
 {
@@ -342,78 +343,148 @@ static bool index_file_add(LpWeights *weights, const char *path, const char *nam
         return false;
     }
     sprintf(full, "%.*s%s", folder, path, name);
-    bool known = false;
-    for (int i = 0; i < weights->file_count; i++)
-        known = known || strcmp(weights->paths[i], full) == 0;
-    bool ok = known || file_add(weights, full, error, size);
+    bool ok = file_add(weights, full, error, size);
     free(full);
     return ok;
 }
 
-/* Every name of the map must be in the file that the map says; the map's duplicates show as that
- * too. */
-static bool index_read(LpWeights *weights, const char *path, char *error, size_t size)
+/* Where an index says each tensor is. */
+typedef struct Index {
+    struct {
+        char *tensor, *file;
+    } * at;
+    int count, capacity;
+} Index;
+
+static void index_free(Index *index)
+{
+    for (int i = 0; i < index->count; i++) {
+        free(index->at[i].tensor);
+        free(index->at[i].file);
+    }
+    free(index->at);
+}
+
+/* Takes both texts over. */
+static bool index_add(Index *index, char *tensor, char *file)
+{
+    if (index->count == index->capacity) {
+        int capacity = index->capacity ? 2 * index->capacity : 64;
+        void *at = realloc(index->at, (size_t)capacity * sizeof *index->at);
+        index->at = at ? at : index->at;
+        index->capacity = at ? capacity : index->capacity;
+    }
+    if (!tensor || !file || index->count == index->capacity) {
+        free(tensor);
+        free(file);
+        return false;
+    }
+    index->at[index->count].tensor = tensor;
+    index->at[index->count++].file = file;
+    return true;
+}
+
+static bool index_parse(Index *index, const char *path, char *error, size_t size)
 {
     int64_t length = 0;
     char *text = read_text(path, &length, error, size);
     if (!text)
         return false;
     LpJson json = {.text = text, .length = length};
-    bool first = true, ok = true, mapped = false;
+    bool first = true, mapped = false;
     lp_json_take(&json, '{');
-    while (ok && lp_json_item(&json, '}', &first)) {
+    while (lp_json_item(&json, '}', &first)) {
         char *key = lp_json_key(&json);
-        bool map = key && strcmp(key, "weight_map") == 0;
+        bool map = key && strcmp(key, "weight_map") == 0, first_name = true;
         free(key);
         if (!map) {
             lp_json_skip(&json);
             continue;
         }
-        bool first_name = true;
         mapped = true;
         lp_json_take(&json, '{');
-        while (ok && lp_json_item(&json, '}', &first_name)) {
+        while (lp_json_item(&json, '}', &first_name)) {
             char *tensor = lp_json_key(&json), *name = tensor ? lp_json_string(&json) : NULL;
-            ok = !name || index_file_add(weights, path, name, error, size);
-            free(tensor);
-            free(name);
+            if (!index_add(index, tensor, name) && !json.error)
+                lp_json_fail(&json, "out of memory");
         }
     }
-    if (ok && (json.error || !lp_json_end(&json) || !mapped)) {
+    bool ok = !json.error && lp_json_end(&json) && mapped;
+    if (!ok)
         snprintf(error, size, "%s: byte %lld: %s", path, (long long)json.at,
                  json.error ? json.error : "no weight_map");
-        ok = false;
-    }
     free(text);
     return ok;
+}
+
+/* Opens every file of the index; what is wrong with each of them goes into one message. */
+static bool index_open(LpWeights *weights, const Index *index, const char *path, char *error,
+                       size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < index->count; i++) {
+        bool tried = false;
+        for (int k = i - 1; k >= 0 && !tried; k--)
+            tried = strcmp(index->at[k].file, index->at[i].file) == 0;
+        if (tried || index_file_add(weights, path, index->at[i].file, error + n, size - n))
+            continue;
+        n += strlen(error + n);
+        if (n + 2 < size)
+            error[n++] = '\n';
+    }
+    if (n > 0)
+        error[n - 1] = '\0';
+    return n == 0;
+}
+
+/* Every name of the map is in the file that the map says. */
+static bool index_check(const LpWeights *weights, const Index *index, char *error, size_t size)
+{
+    for (int i = 0; i < index->count; i++) {
+        const LpEntry *entry = lp_weights_find(weights, index->at[i].tensor);
+        const char *path = entry ? weights->paths[entry->file] : "";
+        const char *slash = strrchr(path, '/');
+        if (strcmp(slash ? slash + 1 : path, index->at[i].file) == 0)
+            continue;
+        snprintf(error, size, "the index is wrong: `%s` is not in %s", index->at[i].tensor,
+                 index->at[i].file);
+        return false;
+    }
+    return true;
+}
+
+static bool names_check(LpWeights *weights, const char *path, char *error, size_t size)
+{
+    if (weights->count > 0)
+        qsort(weights->entries, (size_t)weights->count, sizeof(LpEntry), by_name);
+    for (int i = 1; i < weights->count; i++)
+        if (strcmp(weights->entries[i - 1].name, weights->entries[i].name) == 0) {
+            snprintf(error, size, "%s: `%s` is there twice", path, weights->entries[i].name);
+            return false;
+        }
+    return true;
 }
 
 LpWeights *lp_weights_open(const char *path, char *error, size_t error_size)
 {
     LpWeights *weights = calloc(1, sizeof *weights);
+    Index index = {0};
     size_t n = strlen(path);
     if (!weights) {
         snprintf(error, error_size, "%s: out of memory", path);
         return NULL;
     }
-    bool index = n > 5 && strcmp(path + n - 5, ".json") == 0;
-    bool ok = index ? index_read(weights, path, error, error_size)
-                    : file_add(weights, path, error, error_size);
-    if (ok) {
-        if (weights->count > 0)
-            qsort(weights->entries, (size_t)weights->count, sizeof(LpEntry), by_name);
-        for (int i = 1; ok && i < weights->count; i++)
-            if (strcmp(weights->entries[i - 1].name, weights->entries[i].name) == 0) {
-                snprintf(error, error_size, "%s: `%s` is there twice", path,
-                         weights->entries[i].name);
-                ok = false;
-            }
-    }
-    if (!ok) {
-        lp_weights_close(weights);
-        return NULL;
-    }
-    return weights;
+    bool is_index = n > 5 && strcmp(path + n - 5, ".json") == 0;
+    bool ok = is_index ? index_parse(&index, path, error, error_size) &&
+                             index_open(weights, &index, path, error, error_size)
+                       : file_add(weights, path, error, error_size);
+    ok = ok && names_check(weights, path, error, error_size) &&
+         index_check(weights, &index, error, error_size);
+    index_free(&index);
+    if (ok)
+        return weights;
+    lp_weights_close(weights);
+    return NULL;
 }
 
 void lp_weights_close(LpWeights *weights)
@@ -441,33 +512,41 @@ const LpEntry *lp_weights_find(const LpWeights *weights, const char *name)
     return bsearch(&key, weights->entries, (size_t)weights->count, sizeof key, by_name);
 }
 
+bool lp_weights_read_run(const LpWeights *weights, const LpEntry *entry, int64_t first, int64_t n,
+                         void *data, int64_t at, LpDtype dtype, char *error, size_t error_size)
+{
+    unsigned char buffer[READ_BYTES];
+    int64_t width = entry->type->bytes, chunk = READ_BYTES / width;
+    for (int64_t done = 0; done < n; done += chunk) {
+        int64_t part = n - done < chunk ? n - done : chunk;
+        if (!read_fully(weights->files[entry->file], buffer, part * width,
+                        entry->begin + (first + done) * width)) {
+            snprintf(error, error_size, "%s: cannot read `%s`: %s", weights->paths[entry->file],
+                     entry->name, strerror(errno));
+            return false;
+        }
+        for (int64_t k = 0; k < part; k++) {
+            double value = entry->type->load(buffer + k * width);
+            int64_t to = at + done + k;
+            if (dtype == LP_F64)
+                ((double *)data)[to] = value;
+            else if (dtype == LP_BF16)
+                ((uint16_t *)data)[to] = lp_f32_to_bf16((float)value);
+            else
+                ((float *)data)[to] = (float)value;
+        }
+    }
+    return true;
+}
+
 bool lp_weights_read(const LpWeights *weights, const LpEntry *entry, const LpShard *shard,
                      void *data, LpDtype dtype, char *error, size_t error_size)
 {
-    int64_t width = entry->type->bytes, chunk = CHUNK_BYTES / width;
-    unsigned char *buffer = malloc((size_t)CHUNK_BYTES);
+    bool ok = true;
     LpRuns runs = lp_runs_begin(shard);
-    bool ok = buffer != NULL;
     while (ok && lp_runs_next(&runs))
-        for (int64_t i = 0; ok && i < runs.length; i += chunk) {
-            int64_t n = runs.length - i < chunk ? runs.length - i : chunk;
-            ok = read_fully(weights->files[entry->file], buffer, n * width,
-                            entry->begin + (runs.global + i) * width);
-            for (int64_t k = 0; ok && k < n; k++) {
-                double value = entry->type->load(buffer + k * width);
-                int64_t at = runs.local + i + k;
-                if (dtype == LP_F64)
-                    ((double *)data)[at] = value;
-                else if (dtype == LP_BF16)
-                    ((uint16_t *)data)[at] = lp_f32_to_bf16((float)value);
-                else
-                    ((float *)data)[at] = (float)value;
-            }
-        }
-    if (!ok)
-        snprintf(error, error_size, "%s: cannot read `%s`: %s", weights->paths[entry->file],
-                 entry->name, buffer ? strerror(errno) : "out of memory");
-    free(buffer);
+        ok = lp_weights_read_run(weights, entry, runs.global, runs.length, data, runs.local, dtype,
+                                 error, error_size);
     return ok;
 }
 
