@@ -166,13 +166,16 @@ static void test_transposed_output(void **state)
 static void test_not_a_product(void **state)
 {
     (void)state;
-    static const char *const sigs[] = {"bsgrd,bsgrd->bsgr", "bs,bs->", "bsh,h->bs", "bs,bsh->h",
-                                       "bsh,bsh->bsh"};
+    static const char *const sigs[] = {"bsgrd,bsgrd->bsgr", "bs,bs->",      "bsh,h->bs",
+                                       "bs,bsh->h",         "bsh,bsh->bsh", "bsh,bsd->bsdh",
+                                       "bsdh,bsd->bsh"};
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
         Arena *arena = arena_new("gemm");
         Inst inst;
         Body *body = body_of(arena, sigs[i], &inst);
         assert_true(einsum_is_rows(body, &body->graph->nodes.at[inst.node[0]]));
+        Gemm gemm;
+        assert_false(gemm_build(arena, body, &inst, &gemm));
         arena_free(arena);
     }
 }

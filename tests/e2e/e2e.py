@@ -64,6 +64,11 @@ def pin_text(pins):
     return ",".join(f"{key}={value}" for key, value in full.items())
 
 
+def model_file(name):
+    """A model graph of the tests, under its name."""
+    return {**json.loads((HERE / "models" / f"{name}.json").read_text()), "name": name}
+
+
 def plan(model, pins, path, batch, seq, recipe="fp32", cluster=HOST):
     lplan("plan", model, cluster, "--gpus", ranks_of(pins), "--global-batch", batch, "--seq", seq,
           "--recipe", recipe, "--pin", pin_text(pins), "-o", path, "--quiet")

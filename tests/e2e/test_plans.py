@@ -39,7 +39,13 @@ MODELS = {
         "activation_function": "gelu_new", "attn_pdrop": 0.0, "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
     },
+    # Routed experts with a capacity and a shared one; latent attention with grouped sigmoid routing whose
+    # bias balances the load; the same on packed documents.
+    "moe": e2e.model_file("moe"),
+    "mla": e2e.model_file("mla"),
+    "packed": {**e2e.model_file("mla"), "name": "packed", "packed": True},
 }
+OPTIONS = {"packed": ["--document-end", ord("e")]}  # of the trainers
 
 
 def row(model, text, batch=8, steps=STEPS):
@@ -117,6 +123,17 @@ ROWS = [
     row("gpt2", "tp2 sp pp2 1f1b"),
     row("odd", "dp2 tp3", batch=4),
     row("odd", "tp2 pp2 1f1b", batch=4),
+    # experts and latent attention
+    row("moe", "dp2"),
+    row("moe", "tp2 sp"),
+    row("moe", "tp4"),
+    row("moe", "dp2 tp2 pp2 1f1b recompute"),
+    row("mla", "dp2 recompute"),
+    row("mla", "tp2"),
+    row("mla", "tp4 sp pp2 1f1b"),
+    row("mla", "dp2 tp2 pp2 gpipe"),
+    row("packed", "dp2"),
+    row("packed", "tp2 sp pp2 1f1b"),
 ]
 
 
@@ -163,6 +180,7 @@ class Matrix:
 
     def train(self, place, how, steps, *more):
         """A job's log; its weights and gradients lie beside it."""
+        more = [*more, *OPTIONS.get(json.loads((place / "plan.json").read_text())["model"]["name"], [])]
         return e2e.train(place / "trainer", place / how, "--data", self.data, "--steps", steps,
                          "--lr", 3e-3, "--warmup", 5, "--schedule", "cosine", "--seed", 11,
                          "--save", place / f"{how}.safetensors", "--dump-grads",

@@ -1,13 +1,10 @@
-/* test_eval.c - every op: its gradient against finite differences, and its blocks against the
- * whole. */
+/* test_eval.c - what some ops mean, in numbers found by hand or by another way. */
 #include "ir/eval.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "tests/ir/nets.h"
-
-/* ---- gradients, op by op ---- */
 
 typedef struct Bench {
     Arena *arena;
@@ -52,67 +49,6 @@ static ValueId node(Bench *b, OpId op, const char *name, const char *sig, const 
                      graph_node(b->graph, op, name, sig, attrs, (ValueId[]){x, y, z}, ins));
 }
 
-/* sum of y * dy, forward run anew. */
-static double weighted(Bench *b, double **value, const double *dy)
-{
-    Arena *arena = arena_new("run");
-    double **copy = ARENA_ARRAY(arena, double *, b->graph->values.n);
-    memcpy(copy, value, (size_t)b->graph->values.n * sizeof *copy);
-    graph_run(arena, b->graph, SEG_FORWARD, copy);
-    ValueId out = b->graph->chain_out;
-    double sum = 0;
-    for (int64_t i = 0; i < value_elements(b->net, &b->graph->values.at[out]); i++)
-        sum += copy[out][i] * dy[i];
-    arena_free(arena);
-    return sum;
-}
-
-/* Differentiates y and compares every parameter's gradient; frees the bench. */
-static void check_bench(Bench *b, ValueId y)
-{
-    Graph *graph = b->graph;
-    graph->chain_out = y;
-    graph_differentiate(graph);
-    double **value = graph_random_inputs(b->arena, graph, 3);
-    graph_run(b->arena, graph, SEG_FORWARD, value);
-    graph_run(b->arena, graph, SEG_BACKWARD, value);
-    for (int p = 0; p < graph->params.n; p++) {
-        const Param *of = &graph->params.at[p];
-        assert_true(of->grad != NONE);
-        double *x = value[of->value];
-        for (int64_t i = 0; i < value_elements(b->net, &graph->values.at[of->value]); i++) {
-            double keep = x[i], step = 1e-4, near, far;
-            x[i] = keep + step;
-            near = weighted(b, value, value[graph->grad_in]);
-            x[i] = keep - step;
-            near -= weighted(b, value, value[graph->grad_in]);
-            x[i] = keep + 2 * step;
-            far = weighted(b, value, value[graph->grad_in]);
-            x[i] = keep - 2 * step;
-            far -= weighted(b, value, value[graph->grad_in]);
-            x[i] = keep;
-            assert_near((8 * near - far) / (12 * step), value[of->grad][i],
-                        fmax(1, fabs(value[of->grad][i])), 1e-8, of->name);
-        }
-    }
-    arena_free(b->arena);
-}
-
-static void test_grad_products(void **state)
-{
-    (void)state;
-    static const char *const sigs[][3] = {
-        {"bsh", "grdh", "bsh,grdh->bsgrd"},   {"bsh", "hgrd", "bsh,hgrd->bsgrd"},
-        {"bsgrd", "hgrd", "bsgrd,hgrd->bsh"}, {"bsh", "bsf", "bsh,bsf->bhf"},
-        {"bsh", "bsh", "bsh,bsh->bs"},        {"bs", "h", "bs,h->bsh"},
-    };
-    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
-        Bench b = bench_new();
-        ValueId x = param(&b, "x", sigs[i][0]), w = param(&b, "w", sigs[i][1]);
-        check_bench(&b, node(&b, OP_EINSUM, "y", sigs[i][2], NULL, 2, x, w, NONE));
-    }
-}
-
 /* A weight's gradient begins with the operand that its first axis comes from. */
 static void test_grad_operand_order(void **state)
 {
@@ -131,42 +67,6 @@ static void test_grad_operand_order(void **state)
     arena_free(b.arena);
 }
 
-static void test_grad_pointwise(void **state)
-{
-    (void)state;
-    Bench b = bench_new();
-    ValueId x = param(&b, "x", "bsh"), z = param(&b, "z", "bsh"), c = param(&b, "c", "h");
-    ValueId p = param(&b, "p", "sh");
-    ValueId sum = node(&b, OP_ADD, "sum", "bsh,bsh->bsh", NULL, 2, x, z, NONE);
-    ValueId product = node(&b, OP_MUL, "product", "bsh,bsh->bsh", NULL, 2, sum, x, NONE);
-    Attrs factor = {.scale = {.factor = -0.7}};
-    ValueId scaled = node(&b, OP_SCALE, "scaled", "bsh->bsh", &factor, 1, product, NONE, NONE);
-    ValueId biased = node(&b, OP_BIAS, "biased", "bsh,h->bsh", NULL, 2, scaled, c, NONE);
-    check_bench(&b, node(&b, OP_BIAS, "y", "bsh,sh->bsh", NULL, 2, biased, p, NONE));
-}
-
-static void test_grad_act(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < ACT_KIND_COUNT; kind++) {
-        Bench b = bench_new();
-        Attrs attrs = {.act = {.kind = (ActKind)kind}};
-        ValueId x = param(&b, "x", "bsh");
-        check_bench(&b, node(&b, OP_ACT, "y", "bsh->bsh", &attrs, 1, x, NONE, NONE));
-    }
-}
-
-static void test_grad_norm(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < NORM_KIND_COUNT; kind++) {
-        Bench b = bench_new();
-        Attrs attrs = {.norm = {.kind = (NormKind)kind, .eps = 0.1}};
-        ValueId x = param(&b, "x", "bsgrd"), g = param(&b, "g", "d");
-        check_bench(&b, node(&b, OP_NORM, "y", "bsgrd,d->bsgrd", &attrs, 2, x, g, NONE));
-    }
-}
-
 static Attrs rope_attrs(RopeScaling scaling, int64_t rotary, bool interleaved)
 {
     return (Attrs){.rope = {.theta = 50,
@@ -177,19 +77,6 @@ static Attrs rope_attrs(RopeScaling scaling, int64_t rotary, bool interleaved)
                             .low = 1,
                             .high = 4,
                             .original = 24}};
-}
-
-static void test_grad_rope(void **state)
-{
-    (void)state;
-    for (int scaling = 0; scaling < ROPE_SCALING_COUNT; scaling++) {
-        for (int how = 0; how < 4; how++) {
-            Bench b = bench_new();
-            Attrs attrs = rope_attrs((RopeScaling)scaling, how & 1 ? 4 : 2, how & 2);
-            ValueId x = param(&b, "x", "bsgrd");
-            check_bench(&b, node(&b, OP_ROPE, "y", "bsgrd->bsgrd", &attrs, 1, x, NONE, NONE));
-        }
-    }
 }
 
 /* The inverse turns back, and lengths stay. */
@@ -228,53 +115,6 @@ static void test_rope_turns(void **state)
 static Attrs attention_attrs(bool causal, int64_t window)
 {
     return (Attrs){.attention = {.scale = 0.6, .causal = causal, .window = window}};
-}
-
-static void test_grad_attention(void **state)
-{
-    (void)state;
-    for (int how = 0; how < 3; how++) {
-        Bench b = bench_new();
-        Attrs attrs = attention_attrs(how > 0, how == 2 ? 2 : 0);
-        ValueId q = param(&b, "q", "bsgrd"), k = param(&b, "k", "bsgd"), v = param(&b, "v", "bsgd");
-        check_bench(&b,
-                    node(&b, OP_ATTENTION, "y", "bsgrd,btgd,btgd->bsgrd,bsgr", &attrs, 3, q, k, v));
-    }
-}
-
-static void test_grad_split(void **state)
-{
-    (void)state;
-    Bench b = bench_new();
-    ValueId x = param(&b, "x", "bscgd");
-    NodeId split = graph_node(b.graph, OP_SPLIT, "part", "bscgd->bsgd,bsgd,bsgd", NULL, &x, 1);
-    ValueId part[3];
-    memcpy(part, b.graph->nodes.at[split].out, sizeof part);
-    ValueId m = node(&b, OP_MUL, "m", "bsgd,bsgd->bsgd", NULL, 2, part[0], part[1], NONE);
-    check_bench(&b, node(&b, OP_MUL, "y", "bsgd,bsgd->bsgd", NULL, 2, m, part[2], NONE));
-}
-
-static void test_grad_lookup(void **state)
-{
-    (void)state;
-    Bench b = bench_new();
-    ValueId ids = bench_value(&b, VALUE_DATA, "ids", "bs"), table = param(&b, "table", "vh");
-    ValueId at = graph_out(b.graph, graph_node(b.graph, OP_IOTA, "at", "->s", NULL, NULL, 0));
-    ValueId places = param(&b, "places", "fh");
-    ValueId x = node(&b, OP_LOOKUP, "x", "bs,vh->bsh", NULL, 2, ids, table, NONE);
-    ValueId p = node(&b, OP_LOOKUP, "p", "s,fh->sh", NULL, 2, at, places, NONE);
-    check_bench(&b, node(&b, OP_BIAS, "y", "bsh,sh->bsh", NULL, 2, x, p, NONE));
-}
-
-static void test_grad_cross_entropy(void **state)
-{
-    (void)state;
-    Bench b = bench_new();
-    ValueId ids = bench_value(&b, VALUE_DATA, "labels", "bs"), z = param(&b, "z", "bsv");
-    ValueId m = node(&b, OP_VMAX, "m", "bsv->bs", NULL, 1, z, NONE, NONE);
-    ValueId sum = node(&b, OP_SUMEXP, "sum", "bsv,bs->bs", NULL, 2, z, m, NONE);
-    ValueId pick = node(&b, OP_PICK, "pick", "bs,bsv->bs", NULL, 2, ids, z, NONE);
-    check_bench(&b, node(&b, OP_NLL, "y", "bs,bs,bs->bs", NULL, 3, sum, m, pick));
 }
 
 /* ---- blocks ---- */
@@ -341,113 +181,6 @@ static Block run_block(Bench *b, NodeId id, char letter, int64_t begin, int64_t 
     return block;
 }
 
-/* Every output that has the letter is the block of the whole; every other one sums (or maxes) to
- * the whole. */
-static void check_blocks(Bench *b, NodeId id, char letter, double **value)
-{
-    const Node *of = &b->graph->nodes.at[id];
-    int cut = sig_letter(of, letter);
-    int64_t whole = letter_extent(b->net, of, cut),
-            parts[3] = {1, whole - 1 - whole / 3, whole / 3};
-    bool max = op_info[of->op].monoid == MONOID_MAX;
-    double *merged[MAX_OUT] = {0};
-    int64_t begin = 0;
-    for (int p = 0; p < 3; begin += parts[p++]) {
-        if (parts[p] == 0)
-            continue;
-        Block block = run_block(b, id, letter, begin, parts[p], value);
-        for (int o = 0; o < of->outs; o++) {
-            int axes = b->graph->values.at[of->out[o]].axes;
-            int64_t n;
-            double *want = cut_block(b, of, of->out[o], of->sig.out[o], cut, begin, parts[p],
-                                     value[of->out[o]], &n);
-            assert_int_equal(n, block.n[o]);
-            if (memchr(of->sig.out[o], cut, (size_t)axes)) {
-                for (int64_t i = 0; i < n; i++)
-                    assert_near(block.out[o][i], want[i], 1, 1e-13, of->name);
-                continue;
-            }
-            if (!merged[o]) {
-                merged[o] = block.out[o];
-                continue;
-            }
-            for (int64_t i = 0; i < n; i++)
-                merged[o][i] =
-                    max ? fmax(merged[o][i], block.out[o][i]) : merged[o][i] + block.out[o][i];
-        }
-    }
-    assert_int_equal(begin, whole);
-    for (int o = 0; o < of->outs; o++) {
-        for (int64_t i = 0;
-             merged[o] && i < value_elements(b->net, &b->graph->values.at[of->out[o]]); i++)
-            assert_near(merged[o][i], value[of->out[o]][i], 1, 1e-13, of->name);
-    }
-}
-
-/* A graph with every op of forward and backward; each is cut along every letter that may be split.
- * t of attention's forward is apart: its parts merge by log-sum-exp. */
-static void test_blocks(void **state)
-{
-    (void)state;
-    Bench b = bench_new();
-    ValueId ids = bench_value(&b, VALUE_DATA, "ids", "bs"),
-            labels = bench_value(&b, VALUE_DATA, "labels", "bs");
-    ValueId table = param(&b, "table", "vh"), gain = param(&b, "gain", "h"),
-            bias = param(&b, "bias", "h");
-    ValueId wq = param(&b, "wq", "grdh"), wk = param(&b, "wk", "cgdh"),
-            wo = param(&b, "wo", "vgrd");
-    ValueId places = param(&b, "places", "fh");
-    Attrs norm = {.norm = {.kind = NORM_LAYER, .eps = 1e-5}}, act = {.act = {.kind = ACT_SILU}};
-    Attrs rope = rope_attrs(ROPE_LLAMA3, 4, false), attention = attention_attrs(true, 0);
-    Attrs factor = {.scale = {.factor = 0.5}};
-    b.net->dims.at[net_dim(b.net, "c")].extent = b.net->dims.at[net_dim(b.net, "c")].used = 2;
-    ValueId x = node(&b, OP_LOOKUP, "x", "bs,vh->bsh", NULL, 2, ids, table, NONE);
-    ValueId at = graph_out(b.graph, graph_node(b.graph, OP_IOTA, "at", "->s", NULL, NULL, 0));
-    ValueId pe = node(&b, OP_LOOKUP, "pe", "s,fh->sh", NULL, 2, at, places, NONE);
-    x = node(&b, OP_BIAS, "xp", "bsh,sh->bsh", NULL, 2, x, pe, NONE);
-    x = node(&b, OP_NORM, "n", "bsh,h->bsh", &norm, 2, x, gain, NONE);
-    x = node(&b, OP_BIAS, "nb", "bsh,h->bsh", NULL, 2, x, bias, NONE);
-    ValueId y = node(&b, OP_ACT, "act", "bsh->bsh", &act, 1, x, NONE, NONE);
-    y = node(&b, OP_MUL, "mul", "bsh,bsh->bsh", NULL, 2, x, y, NONE);
-    y = node(&b, OP_SCALE, "scaled", "bsh->bsh", &factor, 1, y, NONE, NONE);
-    x = node(&b, OP_ADD, "add", "bsh,bsh->bsh", NULL, 2, x, y, NONE);
-    ValueId q = node(&b, OP_EINSUM, "q", "bsh,grdh->bsgrd", NULL, 2, x, wq, NONE);
-    ValueId kv = node(&b, OP_EINSUM, "kv", "bsh,cgdh->bscgd", NULL, 2, x, wk, NONE);
-    NodeId split = graph_node(b.graph, OP_SPLIT, "k", "bscgd->bsgd,bsgd", NULL, &kv, 1);
-    ValueId k = b.graph->nodes.at[split].out[0], v = b.graph->nodes.at[split].out[1];
-    q = node(&b, OP_ROPE, "qr", "bsgrd->bsgrd", &rope, 1, q, NONE, NONE);
-    k = node(&b, OP_ROPE, "kr", "bsgd->bsgd", &rope, 1, k, NONE, NONE);
-    ValueId a = node(&b, OP_ATTENTION, "a", "bsgrd,btgd,btgd->bsgrd,bsgr", &attention, 3, q, k, v);
-    ValueId z = node(&b, OP_EINSUM, "z", "bsgrd,vgrd->bsv", NULL, 2, a, wo, NONE);
-    ValueId m = node(&b, OP_VMAX, "m", "bsv->bs", NULL, 1, z, NONE, NONE);
-    ValueId sum = node(&b, OP_SUMEXP, "sum", "bsv,bs->bs", NULL, 2, z, m, NONE);
-    ValueId pick = node(&b, OP_PICK, "pick", "bs,bsv->bs", NULL, 2, labels, z, NONE);
-    b.graph->chain_out = node(&b, OP_NLL, "nll", "bs,bs,bs->bs", NULL, 3, sum, m, pick);
-    graph_differentiate(b.graph);
-    graph_node(b.graph, OP_SUMSQ, "norm2", "vh->", NULL, &table, 1);
-    double **value = graph_random_inputs(b.arena, b.graph, 11);
-    graph_run(b.arena, b.graph, SEG_FORWARD, value);
-    graph_run(b.arena, b.graph, SEG_BACKWARD, value);
-    graph_run(b.arena, b.graph, SEG_FORWARD, value);
-    bool seen[OP_COUNT] = {false};
-    int cuts = 0;
-    for (int n = 0; n < b.graph->nodes.n; n++) {
-        const Node *of = &b.graph->nodes.at[n];
-        seen[of->op] = true;
-        for (int l = 0; l < of->sig.letters; l++) {
-            bool keys = of->op == OP_ATTENTION_GRAD && of->sig.letter[l] == 't';
-            if ((of->sig.nosplit >> l & 1) && !keys)
-                continue;
-            check_blocks(&b, n, of->sig.letter[l], value);
-            cuts++;
-        }
-    }
-    for (int op = 0; op < OP_COUNT; op++)
-        assert_true(seen[op] || op == OP_CLIP || op == OP_ADAMW);
-    assert_true(cuts > 100);
-    arena_free(b.arena);
-}
-
 /* Blocks of keys merge by log-sum-exp; a block that no query sees gives o = 0 and l = -inf. */
 static void test_attention_key_blocks(void **state)
 {
@@ -485,64 +218,272 @@ static void test_attention_key_blocks(void **state)
     arena_free(b.arena);
 }
 
-/* Memory that was never written must show, whatever the op. */
-static void test_poison_shows(void **state)
+/* ---- choices ---- */
+
+static ValueId numbers(Bench *b, const char *name, const char *letters, bool index,
+                       const double *from, double **value)
+{
+    ValueId id = bench_value(b, VALUE_INPUT, name, letters);
+    Value *x = &b->graph->values.at[id];
+    x->number = index ? NUM_INDEX : NUM_FLOAT;
+    int64_t n = value_elements(b->net, x);
+    value[id] = ARENA_ARRAY(b->arena, double, n);
+    memcpy(value[id], from, (size_t)n * sizeof *from);
+    return id;
+}
+
+static void expect(const Bench *b, double *const *value, ValueId id, const double *want, int n)
+{
+    const Value *x = &b->graph->values.at[id];
+    assert_int_equal(value_elements(b->net, x), n);
+    for (int i = 0; i < n; i++)
+        assert_near(value[id][i], want[i], fmax(1, fabs(want[i])), 1e-14, x->name);
+}
+
+/* b 1, s 3 tokens, e 4 experts of which k 2 are chosen, h 2 wide. */
+static Bench routing_bench(void)
+{
+    Bench b = {.arena = arena_new("test")};
+    b.net = net_new(b.arena, "routing");
+    net_add_dim(b.net, "b", DIM_BATCH, 1);
+    net_add_dim(b.net, "s", DIM_SEQUENCE, 3);
+    static const char *const names[] = {"e", "k", "h", "f"};
+    static const int64_t extents[] = {4, 2, 2, 1};
+    for (int i = 0; i < 4; i++)
+        net_add_dim(b.net, names[i], DIM_OTHER, extents[i]);
+    b.graph = net_add_class(b.net, "routing");
+    return b;
+}
+
+/* The first of equal scores is better; groups likewise; a choice is the best first. */
+static void test_ties(void **state)
 {
     (void)state;
+    static const double score[12] = {1, 3, 3, 3, 0, 0, 0, 0, -1, 2, 2, 5};
     static const struct {
-        OpId op;
-        const char *sig;
-        int ins;
-        const char *in[3];
-        int poison;
+        Attr_topk attrs;
+        double want[6];
     } cases[] = {
-        {OP_VMAX, "bsv->bs", 1, {"bsv"}, 0},
-        {OP_LOOKUP, "bs,vh->bsh", 2, {"bs", "vh"}, 0},
-        {OP_SCATTER, "bs,bsh->vh", 2, {"bs", "bsh"}, 0},
-        {OP_ONEHOT, "bs,bs->bsv", 2, {"bs", "bs"}, 0},
-        {OP_PICK, "bs,bsv->bs", 2, {"bs", "bsv"}, 0},
-        {OP_CLIP, "->", 1, {""}, 0},
-        {OP_ACT, "bsh->bsh", 1, {"bsh"}, 0},
+        {{0}, {1, 2, 0, 1, 3, 1}},
+        {{.groups = 2, .kept = 1, .by = GROUP_MAX}, {1, 0, 0, 1, 3, 2}},
+        /* groups worth 4 and 6, 0 and 0, 1 and 7 */
+        {{.groups = 2, .kept = 1, .by = GROUP_TOP2}, {2, 3, 0, 1, 3, 2}},
+        {{.groups = 4, .kept = 3, .by = GROUP_TOP2}, {1, 2, 0, 1, 3, 1}},
     };
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        for (int kind = 0; kind < (cases[c].op == OP_ACT ? ACT_KIND_COUNT : 1); kind++) {
-            Bench b = bench_new();
-            ValueId in[3];
-            static const char *const names[] = {"x", "y", "z"};
-            for (int i = 0; i < cases[c].ins; i++) {
-                bool ids = i == 0 && cases[c].ins == 2;
-                in[i] = bench_value(&b, ids ? VALUE_DATA : VALUE_PARAM, ids ? "ids" : names[i],
-                                    cases[c].in[i]);
-            }
-            Attrs attrs = {0};
-            if (cases[c].op == OP_CLIP)
-                attrs.clip.max_norm = 1;
-            attrs.act.kind = cases[c].op == OP_ACT ? (ActKind)kind : attrs.act.kind;
-            graph_node(b.graph, cases[c].op, "out", cases[c].sig, &attrs, in, cases[c].ins);
-            double **value = graph_random_inputs(b.arena, b.graph, 2);
-            value[in[cases[c].poison]][0] = NAN;
-            graph_run(b.arena, b.graph, SEG_FORWARD, value);
-            assert_true(isnan(value[b.graph->nodes.at[0].out[0]][0]));
-            arena_free(b.arena);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Bench b = routing_bench();
+        double *value[8] = {0};
+        Attrs attrs = {.topk = cases[i].attrs};
+        ValueId x = numbers(&b, "x", "bse", false, score, value);
+        ValueId y = node(&b, OP_TOPK, "y", "bse->bsk", &attrs, 1, x, NONE, NONE);
+        graph_run(b.arena, b.graph, SEG_FORWARD, value);
+        expect(&b, value, y, cases[i].want, 6);
+        arena_free(b.arena);
+    }
+}
+
+/* An expert takes first choices of all tokens before second ones, then by position; a choice too
+ * many is nobody's, and weighs and makes nothing. */
+static void test_capacity_overflow(void **state)
+{
+    (void)state;
+    static const double choice[6] = {0, 1, 0, 2, 2, 0}, share[6] = {1, 2, 3, 4, 5, 6};
+    static const double one[6] = {0, 1, -1, -1, 2, -1}, two[6] = {0, 1, 0, 2, 2, -1};
+    static const double weight[4] = {10, 20, 30, 40}, x[6] = {1, 2, 3, 4, 5, 6};
+    for (int bound = 1; bound <= 2; bound++) {
+        Bench b = routing_bench();
+        double *value[24] = {0};
+        Attrs attrs = {.capacity = {.experts = 4, .bound = bound}};
+        ValueId c = numbers(&b, "c", "bsk", true, choice, value);
+        ValueId scores = bench_value(&b, VALUE_PARAM, "scores", "bse");
+        value[scores] = ARENA_ARRAY(b.arena, double, 12);
+        for (int i = 0; i < 12; i++)
+            value[scores][i] = share[i % 6];
+        ValueId tokens = numbers(&b, "x", "bsh", false, x, value);
+        ValueId w = bench_value(&b, VALUE_PARAM, "w", "efh");
+        value[w] = ARENA_ARRAY(b.arena, double, 8);
+        for (int i = 0; i < 8; i++)
+            value[w][i] = weight[i / 2];
+        ValueId kept = node(&b, OP_CAPACITY, "kept", "bsk->bsk", &attrs, 1, c, NONE, NONE);
+        ValueId load = node(&b, OP_TALLY, "load", "bsk->e", NULL, 1, kept, NONE, NONE);
+        ValueId taken = node(&b, OP_TAKE, "taken", "bsk,bse->bsk", NULL, 2, kept, scores, NONE);
+        ValueId y = node(&b, OP_EXPERT, "y", "bsk,bsh,efh->bskf", NULL, 3, kept, tokens, w);
+        b.graph->chain_out = node(&b, OP_EINSUM, "z", "bsk,bskf->bskf", NULL, 2, taken, y, NONE);
+        graph_differentiate(b.graph);
+        static const double ones[6] = {1, 1, 1, 1, 1, 1};
+        value[b.graph->grad_in] = ARENA_ARRAY(b.arena, double, 6);
+        memcpy(value[b.graph->grad_in], ones, sizeof ones);
+        graph_run(b.arena, b.graph, SEG_FORWARD, value);
+        graph_run(b.arena, b.graph, SEG_BACKWARD, value);
+        const double *stays = bound == 1 ? one : two;
+        expect(&b, value, kept, stays, 6);
+        double loads[4] = {0}, made[6], dw[8] = {0}, ds[12] = {0};
+        for (int i = 0; i < 6; i++) {
+            int token = i / 2, e = (int)stays[i];
+            double sum = x[2 * token] + x[2 * token + 1];
+            made[i] = e < 0 ? 0 : weight[e] * sum;
+            if (e < 0)
+                continue;
+            loads[e]++;
+            for (int h = 0; h < 2; h++)
+                dw[2 * e + h] += value[scores][4 * token + e] * x[2 * token + h];
+            ds[4 * token + e] += made[i];
         }
+        expect(&b, value, load, loads, 4);
+        expect(&b, value, y, made, 6);
+        /* Expert 3 has no token: no load, and a gradient of exactly zero. */
+        assert_true(loads[3] == 0);
+        expect(&b, value, b.graph->params.at[1].grad, dw, 8);
+        expect(&b, value, b.graph->params.at[0].grad, ds, 12);
+        arena_free(b.arena);
+    }
+}
+
+/* ---- positions ---- */
+
+static void test_positions(void **state)
+{
+    (void)state;
+    Bench b = routing_bench();
+    double *value[8] = {0};
+    static const double starts[3] = {0, 1, 1};
+    Attrs two = {.iota = {.offset = 2}}, temper = {.temper = {.scale = 0.5, .length = 2}};
+    ValueId begin = numbers(&b, "begin", "bs", true, starts, value);
+    ValueId at = node(&b, OP_PLACES, "at", "bs->bs", NULL, 1, begin, NONE, NONE);
+    ValueId behind = node(&b, OP_PLACES, "behind", "bs->bs", &two, 1, begin, NONE, NONE);
+    NodeId iota = graph_node(b.graph, OP_IOTA, "iota", "->s", &two, NULL, 0);
+    static const double one[3] = {1, 1, 1};
+    ValueId x = numbers(&b, "x", "bs", false, one, value);
+    ValueId y = node(&b, OP_TEMPER, "y", "bs->bs", &temper, 1, x, NONE, NONE);
+    temper.temper.ahead = 1;
+    ValueId z = node(&b, OP_TEMPER, "z", "bs->bs", &temper, 1, x, NONE, NONE);
+    graph_run(b.arena, b.graph, SEG_FORWARD, value);
+    expect(&b, value, at, (double[]){0, 0, 1}, 3);
+    expect(&b, value, behind, (double[]){2, 2, 3}, 3);
+    expect(&b, value, graph_out(b.graph, iota), (double[]){2, 3, 4}, 3);
+    double far = 1 + 0.5 * log(2);
+    expect(&b, value, y, (double[]){1, 1, far}, 3);
+    expect(&b, value, z, (double[]){1, far, far}, 3);
+    arena_free(b.arena);
+}
+
+/* The slopes of the paper for 8 heads and of its code for 6 and 12. */
+static void test_slopes(void **state)
+{
+    (void)state;
+    static const double eight[8] = {0.5,     0.25,     0.125,     0.0625,
+                                    0.03125, 0.015625, 0.0078125, 0.00390625};
+    for (int h = 0; h < 8; h++)
+        assert_near(alibi_slope(h, 8), eight[h], 1, 1e-16, "8 heads");
+    for (int h = 0; h < 8; h++)
+        assert_near(alibi_slope(h, 12), eight[h], 1, 1e-16, "12 heads, those of 8");
+    for (int h = 8; h < 12; h++)
+        assert_near(alibi_slope(h, 12), exp2(-0.5 * (2 * (h - 8) + 1)), 1, 1e-16, "12 heads");
+    assert_near(alibi_slope(4, 6), exp2(-1), 1, 1e-16, "6 heads");
+    assert_near(alibi_slope(5, 6), exp2(-3), 1, 1e-16, "6 heads");
+}
+
+/* ---- packed documents ---- */
+
+enum { PACKED = 7, FIRST = 3, WIDE = 4 };
+
+/* Queries, keys and values of `rows` tokens, turned and attended; begins of documents when packed.
+ */
+typedef struct Packed {
+    Bench bench;
+    double *value[64];
+    ValueId in[3], out, at;
+} Packed;
+
+static Packed packed_bench(int tokens, bool packed, int from, bool biased)
+{
+    Packed p = {.bench = {.arena = arena_new("test")}};
+    Bench *b = &p.bench;
+    b->net = net_new(b->arena, "packed");
+    net_add_dim(b->net, "b", DIM_BATCH, 1);
+    net_add_dim(b->net, "s", DIM_SEQUENCE, tokens);
+    net_add_dim(b->net, "g", DIM_OTHER, 2);
+    net_add_dim(b->net, "d", DIM_OTHER, WIDE);
+    b->graph = net_add_class(b->net, "packed");
+    static const char *const names[3] = {"q", "k", "v"};
+    Attrs rope = rope_attrs(ROPE_PLAIN, 4, false), attention = attention_attrs(true, 3);
+    attention.attention.chunk = 0;
+    double begins[PACKED];
+    for (int i = 0; i < tokens; i++)
+        begins[i] = i < FIRST ? 0 : FIRST;
+    ValueId starts = packed ? numbers(b, "starts", "bs", true, begins, p.value) : NONE;
+    ValueId turned[3];
+    for (int i = 0; i < 3; i++) {
+        p.in[i] = bench_value(b, VALUE_PARAM, names[i], "bsgd");
+        int n = tokens * 2 * WIDE;
+        p.value[p.in[i]] = ARENA_ARRAY(b->arena, double, n);
+        for (int e = 0; e < n; e++)
+            p.value[p.in[i]][e] = sin(1.7 * (e + from * 2 * WIDE) + i);
+        turned[i] =
+            i == 2 ? p.in[i]
+                   : node(b, OP_ROPE, i == 0 ? "qr" : "kr", packed ? "bsgd,bs->bsgd" : "bsgd->bsgd",
+                          &rope, packed ? 2 : 1, p.in[i], starts, NONE);
+    }
+    ValueId operand[5] = {turned[0], turned[1], turned[2]};
+    int ins = 3;
+    if (biased)
+        operand[ins++] =
+            graph_out(b->graph, graph_node(b->graph, OP_SLOPES, "slopes", "->g", NULL, NULL, 0));
+    if (packed)
+        operand[ins++] = starts;
+    const char *sig = arena_printf(b->arena, "bsgd,btgd,btgd%s%s->bsgd,bsg", biased ? ",g" : "",
+                                   packed ? ",bs" : "");
+    p.out =
+        graph_out(b->graph, graph_node(b->graph, OP_ATTENTION, "o", sig, &attention, operand, ins));
+    p.at = packed ? node(b, OP_PLACES, "at", "bs->bs", NULL, 1, starts, NONE, NONE)
+                  : graph_out(b->graph, graph_node(b->graph, OP_IOTA, "at", "->s", NULL, NULL, 0));
+    b->graph->chain_out = p.out;
+    graph_differentiate(b->graph);
+    int n = tokens * 2 * WIDE;
+    double *dy = p.value[b->graph->grad_in] = ARENA_ARRAY(b->arena, double, n);
+    for (int e = 0; e < n; e++)
+        dy[e] = cos(0.9 * (e + from * 2 * WIDE));
+    assert_true(b->graph->values.n <= 64);
+    graph_run(b->arena, b->graph, SEG_FORWARD, p.value);
+    graph_run(b->arena, b->graph, SEG_BACKWARD, p.value);
+    return p;
+}
+
+/* Two documents in one row are the two run one by one: results, positions and gradients. */
+static void test_packed_documents(void **state)
+{
+    (void)state;
+    for (int biased = 0; biased < 2; biased++) {
+        Packed whole = packed_bench(PACKED, true, 0, biased);
+        Packed part[2] = {packed_bench(FIRST, false, 0, biased),
+                          packed_bench(PACKED - FIRST, false, FIRST, biased)};
+        for (int token = 0; token < PACKED; token++) {
+            const Packed *p = &part[token >= FIRST];
+            int at = token < FIRST ? token : token - FIRST;
+            assert_true(whole.value[whole.at][token] == p->value[p->at][at]);
+            for (int e = 0; e < 2 * WIDE; e++) {
+                int x = token * 2 * WIDE + e, y = at * 2 * WIDE + e;
+                assert_near(whole.value[whole.out][x], p->value[p->out][y], 1, 1e-14, "o");
+                for (int i = 0; i < 3; i++)
+                    assert_near(whole.value[whole.bench.graph->params.at[i].grad][x],
+                                p->value[p->bench.graph->params.at[i].grad][y], 1, 1e-13, "grad");
+            }
+        }
+        arena_free(whole.bench.arena);
+        arena_free(part[0].bench.arena);
+        arena_free(part[1].bench.arena);
     }
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_grad_products),
     cmocka_unit_test(test_grad_operand_order),
-    cmocka_unit_test(test_grad_pointwise),
-    cmocka_unit_test(test_grad_act),
-    cmocka_unit_test(test_grad_norm),
-    cmocka_unit_test(test_grad_rope),
     cmocka_unit_test(test_rope_turns),
-    cmocka_unit_test(test_grad_attention),
-    cmocka_unit_test(test_grad_split),
-    cmocka_unit_test(test_grad_lookup),
-    cmocka_unit_test(test_grad_cross_entropy),
-    cmocka_unit_test(test_blocks),
     cmocka_unit_test(test_attention_key_blocks),
-    cmocka_unit_test(test_poison_shows),
+    cmocka_unit_test(test_ties),
+    cmocka_unit_test(test_capacity_overflow),
+    cmocka_unit_test(test_positions),
+    cmocka_unit_test(test_slopes),
+    cmocka_unit_test(test_packed_documents),
 };
 
 RUN(tests)

@@ -87,6 +87,24 @@ static void test_binding(void **state)
         {OP_SPLIT, "bscgd->bsgd,bsgd,bsgd", "c", "", "bsgd"},
         {OP_SPLIT, "bsgdc->bsgd,bsgd", "c", "", "bsgd"},
         {OP_STACK, "gd,gd->cgd", "c", "", "cgd"},
+        {OP_SPLIT, "bsvh->bsgrh,bsdh,bsh", "vgrd", "", "bsh"},
+        {OP_STACK, "gr,d->v", "vgrd", "", "v"},
+        {OP_BROADCAST, "sh->bsh", "", "", "bsh"},
+        {OP_ROPE, "bsgd,bs->bsgd", "d", "s", "bsgd"},
+        {OP_ATTENTION, "bsgd,btgd,btgh->bsgh,bsg", "dht", "st", "bsg"},
+        {OP_ATTENTION, "bsgrd,btgd,btgh,gr->bsgrh,bsgr", "dht", "st", "bsgr"},
+        {OP_ATTENTION, "bsgrd,btgd,btgh,gr,bs->bsgrh,bsgr", "dht", "st", "bsgr"},
+        {OP_ATTENTION, "bsd,btd,bth,bs->bsh,bs", "dht", "st", "bs"},
+        {OP_TOPK, "bsv->bsr", "vr", "", "bsr"},
+        {OP_CAPACITY, "bsr->bsr", "sr", "", "bsr"},
+        {OP_TALLY, "bsr->v", "", "v", "v"},
+        {OP_TAKE, "bsr,bsv->bsr", "v", "", "bsr"},
+        {OP_SPREAD, "bsr,bsr->bsv", "rv", "", "bsv"},
+        {OP_EXPERT, "bsr,bsh,vgdh->bsrgd", "r", "v", "bsrgd"},
+        {OP_EXPERT, "bsr,bsrh,vhg->bsrg", "r", "v", "bsrg"},
+        {OP_EXPERT_DW, "bsr,bsrg,bsh->vgh", "r", "v", "vgh"},
+        {OP_SLOPES, "->gr", "", "gr", "gr"},
+        {OP_PLACES, "bs->bs", "", "s", "bs"},
         {OP_LOOKUP, "bs,vh->bsh", "", "v", "bsh"},
         {OP_SCATTER, "bs,bsh->vh", "", "v", "vh"},
         {OP_VMAX, "bsv->bs", "", "v", "bs"},
@@ -111,9 +129,9 @@ static void test_binding(void **state)
         for (int o = 0; o < ins; o++) {
             char letters[MAX_AXES + 1] = {0};
             memcpy(letters, text.letter[o], (size_t)text.axes[o]);
-            bool ids = o == op_index_operand(cases[i].op);
-            in[o] = value_of(graph, ids ? VALUE_DATA : VALUE_PARAM,
-                             ids ? "ids" : arena_printf(arena, "in%d", o), letters);
+            in[o] = value_of(graph, VALUE_INPUT, arena_printf(arena, "in%d", o), letters);
+            if (op_reads_index(cases[i].op, &text, o))
+                graph->values.at[in[o]].number = NUM_INDEX;
         }
         NodeId id = graph_node(graph, cases[i].op, "y", cases[i].sig, NULL, in, ins);
         const Node *node = &graph->nodes.at[id];
@@ -195,6 +213,35 @@ static void test_names(void **state)
     assert_string_equal(param_name(arena, &param, 31), "model.layers.31.mlp.weight");
     param.name = "lm_head.weight";
     assert_string_equal(param_name(arena, &param, 31), "lm_head.weight");
+    static const struct {
+        const char *name, *says; /* NULL: a fine name */
+    } names[] = {
+        {"a.{i}.b-c_d", NULL},
+        {"a.{i}.experts.{e}.w1.weight", NULL},
+        {"qkv.{i}.weight[0:12]", NULL},
+        {"experts.{e}.w[12:24]", NULL},
+        {"", "1 to 200"},
+        {"a b", "no name has"},
+        {"{i}{i}", "stand once"},
+        {"{e}.{e}", "stand once"},
+        {"{j}", "no name has"},
+        {"[0:2]", "no name has"},
+        {"w[2:2]", "[from:to]"},
+        {"w[3:2]", "[from:to]"},
+        {"w[-1:2]", "[from:to]"},
+        {"w[0:]", "[from:to]"},
+        {"w[:4]", "[from:to]"},
+        {"w[0:4", "[from:to]"},
+        {"w[0:4]x", "[from:to]"},
+        {"w[ 0:4]", "[from:to]"},
+        {"w[0:+4]", "[from:to]"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *why = param_name_fault(names[i].name);
+        bool fine = names[i].says ? why && strstr(why, names[i].says) : !why;
+        if (!fine)
+            fail_msg("%s: %s", names[i].name, why ? why : "taken");
+    }
     assert_true(name_is_identifier("_a9", false));
     assert_false(name_is_identifier("a.b", false));
     assert_true(name_is_identifier("a.b", true));

@@ -77,6 +77,7 @@ static void test_round_trip(void **state)
     (void)state;
     check_round_trip(tiny_llama);
     check_round_trip(tiny_gpt2);
+    check_round_trip(tiny_everything);
 }
 
 /* The same model gives the same text, also with other memory around it. */

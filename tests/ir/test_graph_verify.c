@@ -65,7 +65,7 @@ typedef struct Mutation {
     MUTATION(node_wrong_op, "does not match", node_named(g, "s1")->op = OP_MUL;)                   \
     MUTATION(node_name, "not called after", node_named(g, "q")->name = "z";)                       \
     MUTATION(node_outs, "not the output", node_named(g, "q")->outs = 0;)                           \
-    MUTATION(node_ins, "9 operands", node_named(g, "q")->ins = 9;)                                 \
+    MUTATION(node_ins, "10 operands", node_named(g, "q")->ins = 10;)                               \
     MUTATION(node_no_value, "reads or makes no value", node_named(g, "q")->in[0] = 9999;)          \
     MUTATION(node_late, "before it is made", node_named(g, "q")->in[0] = graph_find(g, "q1");)     \
     MUTATION(node_shape, "is dim h, its letter",                                                   \
@@ -92,7 +92,7 @@ typedef struct Mutation {
     MUTATION(attr_rotary, "out of range", node_named(g, "q1")->attrs.rope.rotary = 3;)             \
     MUTATION(attr_rotary2, "out of range", node_named(g, "q1")->attrs.rope.rotary = 6;)            \
     MUTATION(attr_theta, "out of range", node_named(g, "q1")->attrs.rope.theta = -1;)              \
-    MUTATION(attr_ramp, "out of range", node_named(g, "q1")->attrs.rope.high = 1;)                 \
+    MUTATION(attr_ramp, "out of range", node_named(g, "q1")->attrs.rope.high = 0.5;)               \
     MUTATION(attr_scale, "out of range", node_named(g, "a")->attrs.attention.scale = 0;)           \
     MUTATION(attr_window, "out of range", node_named(g, "a")->attrs.attention.window = -1;)        \
     MUTATION(param_name_, "no proper name", g->params.at[0].name = "a b";)                         \
@@ -178,7 +178,7 @@ static void test_all_listed(void **state)
     arena_free(arena);
 }
 
-/* Parts of a split are as many as its letter has. */
+/* Parts of a split make up its letter. */
 static void test_split_parts(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void test_split_parts(void **state)
     Dim *c = &net->dims.at[net_dim(net, "c")];
     c->extent = c->used = 4;
     assert_false(net_verify(net, diag));
-    assert_true(says(diag, "has 3 parts"));
+    assert_true(says(diag, "parts of 3 together, its letter has 4"));
     arena_free(arena);
 }
 

@@ -168,6 +168,20 @@ static void test_sharing(void **state)
 #define UP LINEAR("x", "u", "f", "w.{i}.u")
 #define DOWN(in) LINEAR(in, "o", "h", "w.{i}.o")
 
+/* The same with dims for experts, d as many as h. */
+#define EXPERTS(ops)                                                                               \
+    MODEL(DIMS ",\"e\":4,\"k\":2",                                                                 \
+          EMBED ",\n\"mid\":{\"in\":\"x\",\"out\":\"y\",\"ops\":[\n" ops "]},\n" HEAD,             \
+          "{\"block\":\"embed\"},{\"block\":\"mid\",\"repeat\":2},{\"block\":\"head\"}")
+#define GATE LINEAR("x", "l", "e", "g.{i}")
+#define ROUTER(score, k, more)                                                                     \
+    "{\"op\":\"router\",\"in\":\"l\",\"out\":[\"c\",\"w\"],\"k\":\"" k "\",\"score\":\"" score     \
+    "\"" more "}"
+#define EXPERT(choice, experts, to, more)                                                          \
+    "{\"op\":\"expert_linear\",\"in\":\"x\",\"choice\":\"" choice                                  \
+    "\",\"out\":\"o\",\"experts\":\"" experts "\",\"to\":[\"" to                                   \
+    "\"],\"weight\":\"w.{i}.{e}\"" more "}"
+
 typedef struct Bad {
     const char *text, *says, *helps; /* parts of the first error and of its remedy */
 } Bad;
@@ -225,7 +239,12 @@ static const Bad bad_models[] = {
     {MIDDLE("{\"op\":\"linaer\",\"in\":\"x\"}"), "linaer", "linear"},
     {MIDDLE("7"), "object", NULL},
     {MIDDLE("{\"op\":\"act\",\"kind\":\"silu\",\"in\":\"xx\",\"out\":\"y\"}"), "\"xx\"", "\"x\""},
-    {MIDDLE("{\"op\":\"act\",\"kind\":\"swish\",\"in\":\"x\",\"out\":\"y\"}"), "swish", NULL},
+    {MIDDLE("{\"op\":\"act\",\"kind\":\"swosh\",\"in\":\"x\",\"out\":\"y\"}"), "swosh", "swish"},
+    {MIDDLE("{\"op\":\"act\",\"kind\":\"swish\",\"in\":\"x\",\"out\":\"y\"}"), "\"a\"", "add it"},
+    {MIDDLE("{\"op\":\"act\",\"kind\":\"softcap\",\"a\":0,\"in\":\"x\",\"out\":\"y\"}"),
+     "more than 0", "cap of softcap"},
+    {MIDDLE("{\"op\":\"act\",\"kind\":\"clamp\",\"a\":1,\"b\":1,\"in\":\"x\",\"out\":\"y\"}"),
+     "clamp from 1 to 1", "upper end"},
     {MIDDLE("{\"op\":\"act\",\"kind\":\"gelu\",\"in\":\"x\",\"out\":\"y\"}"), "gelu", NULL},
     {MIDDLE("{\"op\":\"act\",\"kind\":\"silu\",\"in\":\"x\",\"out\":\"y\",\"slope\":1}"), "slope",
      NULL},
@@ -250,7 +269,8 @@ static const Bad bad_models[] = {
     {MIDDLE(UP), "\"y\"", NULL},
     {MIDDLE(UP "," DOWN("u") "," ADD("x", "x", "y")), "nothing reads \"o\"", "remove"},
     {MIDDLE(UP "," ADD("x", "u", "y")), "[b, s, f]", "like the first"},
-    {MIDDLE(UP ",{\"op\":\"mul\",\"in\":[\"x\",\"u\"],\"out\":\"y\"}"), "[b, s, f]", "same dims"},
+    {MIDDLE(UP ",{\"op\":\"mul\",\"in\":[\"x\",\"u\"],\"out\":\"y\"}"), "[b, s, f]",
+     "some of them"},
     {MIDDLE("{\"op\":\"add\",\"in\":[\"x\"],\"out\":\"y\"}"), "1 operands", "2 values"},
     {MIDDLE(LINEAR("x", "y", "h", "w.{i}")), "in the input already", "of its own"},
     {MIDDLE(LINEAR("x", "y", "q", "w.{i}")), "unknown dim \"q\"", "dims"},
@@ -280,22 +300,34 @@ static const Bad bad_models[] = {
     {MIDDLE("{\"op\":\"rope\",\"theta\":100,\"in\":\"x\",\"out\":\"y\",\"rotary\":8}"), "8", NULL},
     {MIDDLE("{\"op\":\"rope\",\"theta\":100,\"in\":\"x\",\"out\":\"y\",\"scaling\":{\"kind\":"
             "\"yarn\"}}"),
-     "yarn", NULL},
+     "factor", "add it"},
+    {MIDDLE("{\"op\":\"rope\",\"theta\":100,\"in\":\"x\",\"out\":\"y\",\"scaling\":{\"kind\":"
+            "\"yarm\"}}"),
+     "yarm", "yarn"},
+    {MIDDLE("{\"op\":\"rope\",\"theta\":100,\"in\":\"x\",\"out\":\"y\",\"scaling\":{\"kind\":"
+            "\"long\",\"original\":8,\"near\":[1,1,1],\"far\":[1,1]}}"),
+     "3 factors for 2 pairs", "each pair"},
     {MIDDLE("{\"op\":\"rope\",\"theta\":100,\"in\":\"x\",\"out\":\"y\",\"scaling\":{\"kind\":"
             "\"llama3\","
             "\"factor\":8,\"low\":4,\"high\":1,\"original\":8}}"),
      "more than", "Llama"},
     {MIDDLE("{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"ids\"],\"out\":\"y\"}"), "whole numbers",
      "embedding"},
-    {MIDDLE(UP ",{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"u\"],\"out\":\"y\"}"), "one shape",
-     "same dims"},
+    {MIDDLE(
+         "{\"op\":\"linear\",\"in\":\"x\",\"out\":\"u\",\"to\":[\"f\",\"d\"],\"weight\":\"w{i}\"},"
+         "{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"u\"],\"out\":\"y\"}"),
+     "need the same heads", "widths may differ"},
+    {MIDDLE("{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"x\"],\"out\":\"y\",\"sink\":\"k{i}\"}"),
+     "a sink for no heads", "heads"},
+    {MIDDLE("{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"x\"],\"out\":\"y\",\"softcap\":0}"), "0",
+     NULL},
     {MIDDLE(UP ",{\"op\":\"attention\",\"in\":[\"x\",\"u\",\"u\"],\"out\":\"y\"}"), "begin those",
      "[b, s, g, r, d]"},
     {MIDDLE("{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"x\"],\"out\":\"y\",\"causal\":false,"
             "\"window\":4}"),
      "without a causal", "causal"},
     {MIDDLE("{\"op\":\"split\",\"in\":\"x\",\"dim\":\"h\",\"out\":[\"p\",\"q\",\"r\",\"y\"]}"),
-     "4 names", "2 or 3"},
+     "4 parts", "2 or 3"},
     {MIDDLE("{\"op\":\"split\",\"in\":\"x\",\"dim\":\"f\",\"out\":[\"p\",\"y\"]}"), "no dim f",
      "dim of the value"},
     {MODEL("\"h\":2,\"v\":8",
@@ -303,6 +335,59 @@ static const Bad bad_models[] = {
                  "\"in\":\"x\",\"dim\":\"h\",\"out\":[\"y\",\"y\"]}]}," HEAD,
            "{\"block\":\"embed\"},{\"block\":\"mid\"},{\"block\":\"head\"}"),
      "two parts", NULL},
+    {MIDDLE("{\"op\":\"split\",\"in\":\"x\",\"dim\":\"h\",\"out\":[\"p\",\"y\"],"
+            "\"parts\":[[\"f\"],[]]}"),
+     "parts of 5 together, dim h has 4", "make up the whole"},
+    {MIDDLE("{\"op\":\"split\",\"in\":\"x\",\"dim\":\"h\",\"out\":[\"p\",\"y\"],"
+            "\"parts\":[[\"f\"]]}"),
+     "1 parts for 2 names", "list the dims"},
+    {MIDDLE("{\"op\":\"split\",\"in\":\"x\",\"dim\":\"h\",\"out\":[\"p\",\"y\"],"
+            "\"parts\":[[\"s\"],[]]}"),
+     "dim s is in the whole already", "of its own"},
+    {MIDDLE(UP ",{\"op\":\"concat\",\"in\":[\"x\",\"u\"],\"dim\":\"d\",\"out\":\"y\"}"),
+     "\"u\" is [b, s, f], the part would be [b, s, h]", "own dims"},
+    {MIDDLE(UP ",{\"op\":\"concat\",\"in\":[\"x\",\"u\"],\"dim\":\"d\",\"out\":\"y\","
+               "\"parts\":[[\"h\"],[\"f\"]]}"),
+     "parts of 8 together, dim d has 4", "make up the whole"},
+    {MODEL("\"h\":2,\"v\":8",
+           EMBED ",\"mid\":{\"in\":\"x\",\"out\":\"y\",\"ops\":[{\"op\":\"concat\","
+                 "\"in\":[\"x\",\"x\"],\"dim\":\"h\",\"out\":\"y\"}]}," HEAD,
+           "{\"block\":\"embed\"},{\"block\":\"mid\"},{\"block\":\"head\"}"),
+     "dim h is in the parts already", "of its own"},
+    {MIDDLE("{\"op\":\"broadcast\",\"in\":\"x\",\"out\":\"y\",\"dims\":[\"b\",\"h\",\"f\"]}"),
+     "is no part of", "list all dims"},
+    {MIDDLE(LINEAR("x", "y", "f", "w{i}[3:2]")), "[from:to]", "[a:b]"},
+    {MIDDLE(LINEAR("x", "y", "f", "w{i}[0:4]x")), "[from:to]", "[a:b]"},
+    {MIDDLE(LINEAR("x", "y", "f", "w{i}.{e}.{e}")), "stand once", "{e}"},
+    {EXPERTS(ROUTER("softmax", "k", "")), "no value \"l\"", "order"},
+    {EXPERTS(GATE "," ROUTER("softnax", "k", "")), "softnax", "softmax"},
+    {EXPERTS(GATE "," ROUTER("softmax", "v", "")), "8 experts are chosen", "\"kept\""},
+    {EXPERTS(GATE "," ROUTER("softmax", "e", "")), "has not", "add a dim"},
+    {EXPERTS(GATE "," ROUTER("sigmoid", "k", ",\"groups\":3,\"kept\":1")),
+     "4 experts do not make 3", "divisor"},
+    {EXPERTS(GATE "," ROUTER("sigmoid", "k", ",\"groups\":4,\"kept\":1")),
+     "2 experts are chosen out of 1 groups with 1", "1 to 4"},
+    {EXPERTS(GATE "," ROUTER("sigmoid", "k", ",\"groups\":2,\"kept\":1,\"by\":\"min\"")), "min",
+     "max"},
+    {EXPERTS("{\"op\":\"linear\",\"in\":\"x\",\"out\":\"l\",\"to\":[\"f\",\"e\"],"
+             "\"weight\":\"g{i}\"}," ROUTER("softmax", "k", ",\"capacity\":1")),
+     "tokens of a sequence", "[b, s, h]"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", ",\"after\":true,\"balance\":0.1")),
+     "scores of all experts", "\"after\""},
+    {EXPERTS(GATE ",{\"op\":\"router\",\"in\":\"l\",\"out\":[\"c\"],\"k\":\"k\","
+                  "\"score\":\"softmax\"}"),
+     "makes two values", "share"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", "") "," EXPERT("ids", "e", "f", "")), "no choice",
+     "router"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", "") "," EXPERT("x", "e", "f", "")), "no choice",
+     "router"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", "") "," EXPERT("c", "d", "f", "")),
+     "the router has 4 experts of dim e", "\"e\""},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", "") "," EXPERT("c", "e", "h", "")),
+     "dim h is in the input already", "of its own"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", "") ",{\"op\":\"combine\",\"in\":[\"w\",\"w\"],"
+                                                 "\"out\":\"y\"}"),
+     "combine reads", "second result"},
     {MODEL(DIMS,
            EMBED ",\"mid\":{\"in\":\"x\",\"out\":\"x\",\"ops\":[" ADD("x", "x", "y") "]}," HEAD,
            "{\"block\":\"embed\"},{\"block\":\"mid\"},{\"block\":\"head\"}"),
@@ -375,6 +460,12 @@ static void test_good_models(void **state)
         MIDDLE(UP "," DOWN("u") "," ADD("x", "o", "y")),
         MIDDLE("{\"op\":\"attention\",\"in\":[\"x\",\"x\",\"x\"],\"out\":\"y\",\"window\":4}"),
         MIDDLE("{\"op\":\"scale\",\"factor\":2,\"in\":\"x\",\"out\":\"y\"}"),
+        EXPERTS(
+            GATE
+            "," ROUTER("softmax", "k", ",\"balance\":0.1,\"z\":0.1,\"capacity\":1.5") "," EXPERT(
+                "c", "e", "f",
+                ",\"bias\":\"b.{i}.{e}\"") ",{\"op\":\"combine\",\"in\":[\"o\",\"w\"],\"out\":"
+                                           "\"u\"}," LINEAR("u", "y", "h", "w.{i}.o")),
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         Arena *arena = arena_new("test");
@@ -408,8 +499,9 @@ static void test_bad_job(void **state)
 static void test_torn_models(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
-        const char *text = m == 0 ? tiny_llama : tiny_gpt2;
+    static const char *const models[] = {tiny_llama, tiny_gpt2, tiny_everything};
+    for (int m = 0; m < 3; m++) {
+        const char *text = models[m];
         size_t length = strlen(text);
         for (size_t at = 0; at < length; at++) {
             if (!strchr("\"{}[],:", text[at]))

@@ -26,6 +26,15 @@ def plus(members):
 
 LAST = GOOD.count("\n") + 1
 
+
+def of(family, members=""):
+    """The same sizes as another family's, on two lines."""
+    config = {**LLAMA, "model_type": family}
+    del config["architectures"]
+    text = json.dumps(config)
+    return text[:-1] + (",\n " + members if members else "") + "}"
+
+
 BAD = [
     ("empty file", "", 1, "end of file"),
     ("truncated", GOOD[:90], r"\d+", ""),
@@ -36,7 +45,7 @@ BAD = [
     ("model_type is a number", with_("model_type", "3"), 2, "a string"),
     ("unknown family", with_("model_type", '"lama"'), 2, 'model family "lama" is not known'),
     ("family with quotes and newlines", with_("model_type", r'"a\"b\nc\u0007"'), 2, "not known"),
-    ("another family", with_("model_type", '"bloom"'), 2, "ALiBi"),
+    ("a family that is no transformer", with_("model_type", '"rwkv"'), 2, "recurrent"),
     ("no layers given", GOOD.replace(f'"num_hidden_layers": {LLAMA["num_hidden_layers"]},', ""), 1,
      "num_hidden_layers is missing"),
     ("nothing but a family", '{"model_type": "gpt2"}', 1, "n_embd is missing"),
@@ -62,8 +71,12 @@ BAD = [
     ("odd heads cannot rotate", plus('"head_dim": 7'), LAST, "rotated in pairs"),
     ("duplicate key", plus('"hidden_size": 64'), LAST, "duplicate"),
     ("two keys for one thing", plus('"norm_eps": 0.1'), LAST, "norm_eps contradicts rms_norm_eps"),
-    ("experts", plus('"num_local_experts": 8'), LAST, "mixture-of-experts"),
-    ("yarn", plus('"rope_scaling": {"rope_type": "yarn", "factor": 4.0}'), LAST, "yarn"),
+    ("experts where there are none", plus('"num_local_experts": 8'), LAST, "num_local_experts"),
+    ("an unknown stretch", plus('"rope_scaling": {"rope_type": "proportional", "factor": 4.0}'), LAST,
+     "proportional"),
+    ("yarn upside down", plus('"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1, '
+                              '"beta_slow": 2}'), LAST, "beta_slow"),
+    ("longrope without lists", plus('"rope_scaling": {"rope_type": "longrope"}'), LAST, "short_factor"),
     ("unknown scaling", plus('"rope_scaling": {"type": "linar", "factor": 4.0}'), LAST, "linear"),
     ("llama3 scaling without factor", plus('"rope_scaling": {"rope_type": "llama3"}'), LAST, "factor"),
     ("llama3 scaling upside down",
@@ -76,7 +89,26 @@ BAD = [
     ("parallel where there is none", plus('"use_parallel_residual": true'), LAST, "llama"),
     ("encoder", plus('"is_encoder_decoder": true'), LAST, "encoder"),
     ("a classifier", GOOD.replace("ForCausalLM", "ForTokenClassification"), 3, "next token"),
-    ("linear layers", plus('"layer_types": ["full_attention", "linear_attention"]'), LAST, "attend"),
+    ("linear layers", plus('"layer_types": ["full_attention", "linear_attention"]'), LAST, "full_attention"),
+    ("more experts chosen than there are", of("mixtral", '"num_local_experts": 4, "num_experts_per_tok": 5'), 2,
+     "num_experts_per_tok 5 of 4 experts"),
+    ("groups that do not divide", of("deepseek_v3", '"num_key_value_heads": 4, "n_group": 3').replace(
+        '"num_key_value_heads": 2, ', ""), 2, "256 experts cannot be chosen"),
+    ("latent heads that are grouped", of("deepseek_v3"), 1, "as many key as query heads"),
+    ("a layer's kind is missing", of("qwen3_moe", '"mlp_only_layers": [2]'), 2, "between 0 and 1"),
+    ("a list too short", of("gemma2", '"layer_types": ["full_attention"]'), 2, "each of the 2 layers"),
+    ("a layer that is not in the library", of("gemma2", '"layer_types": ["full_attention", "sliding"]'), 2,
+     "sliding_attention"),
+    ("a score nobody knows", of("deepseek", '"n_routed_experts": 8, "scoring_func": "sqrtsoftplus"'), 2, "sqrtsoftplus"),
+    ("scaled linear biases", of("falcon", '"alibi": true'), 2, "multiplies its linear position bias"),
+    ("a larger model with other positions", of("baichuan"), 1, "ALiBi"),
+    ("norms behind the additions", of("opt", '"do_layer_norm_before": false'), 2, "norms behind"),
+    ("embeddings of another width", of("opt", '"word_embed_proj_dim": 32'), 2, "another width"),
+    ("encoder and decoder", of("t5"), 1, "encoder-decoder"),
+    ("a layer that does not attend", of("qwen3_next", '"layer_types": ["full_attention", "linear_attention"]'), 1,
+     'layer 1 is "linear_attention"'),
+    ("hybrid by a pattern", of("nemotron_h", '"hybrid_override_pattern": "*M"'), 1, 'layer 1 is "M (Mamba)"'),
+    ("choosers that layers share", of("glm_moe_dsa", '"index_topk_freq": 4'), 2, "several layers share"),
     ("bytes that are no text", b'{"model_type": "\xff\xfe"}', 1, ""),
     ("a zero byte", '{"model_type": "ll\\u0000ama"}', 1, ""),
     ("deep nesting", "[" * 100000, 1, ""),

@@ -55,9 +55,9 @@ int64_t dice(Dice *dice, int64_t low, int64_t high)
     return low + (int64_t)(rng_u64(dice->seed, 0, dice->next++) % (uint64_t)(high - low + 1));
 }
 
-static const char *small_config(Arena *arena, Dice *rng, int most_layers)
+static const char *llama_config(Arena *arena, int heads, int layers, int vocabulary, bool tied)
 {
-    int heads = 2 << dice(rng, 0, 1), width = 16 * heads;
+    int width = 16 * heads;
     return arena_printf(
         arena,
         "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
@@ -66,8 +66,7 @@ static const char *small_config(Arena *arena, Dice *rng, int most_layers)
         " \"max_position_embeddings\": 64, \"hidden_act\": \"silu\","
         " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,"
         " \"tie_word_embeddings\": %s}",
-        width, (int)dice(rng, 2, most_layers), heads, heads / 2, 2 * width,
-        (int)dice(rng, 2, 40) * 16, dice(rng, 0, 1) ? "true" : "false");
+        width, layers, heads, heads / 2, 2 * width, vocabulary, tied ? "true" : "false");
 }
 
 /* Figures that make every term matter: compute, launches, links and memory are all of one order. */
@@ -99,6 +98,33 @@ static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
     return cluster;
 }
 
+static void read_config(Problem *problem, const char *text)
+{
+    Import import;
+    Arena *arena = problem->arena;
+    JsonDoc *config = json_parse(arena, problem->diag, "<made>", text, strlen(text));
+    must(problem, config && import_hf(arena, json_root(config), "made", &import));
+    const char *model = json_text(arena, import.model);
+    json_decref(import.model);
+    json_doc_free(config);
+    problem->model = json_parse(arena, problem->diag, "<model>", model, strlen(model));
+    must(problem, problem->model && problem_read(problem));
+}
+
+Problem *problem_deep(Arena *arena, int layers, bool tied, int64_t batch)
+{
+    Problem *problem = ARENA_NEW(arena, Problem);
+    Dice rng = {3, 0};
+    *problem = (Problem){.arena = arena, .diag = diag_new(arena), .job = job_default(), .ranks = 8};
+    problem->job.global_batch = batch;
+    problem->job.sequence = 64;
+    problem->job.recipe = "fp32";
+    problem->cluster = small_cluster(arena, &rng, 8, 1);
+    problem->cluster->device.memory_bytes = INT64_C(1) << 36;
+    read_config(problem, llama_config(arena, 4, layers, 1024, tied));
+    return problem;
+}
+
 Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
 {
     Problem *problem = ARENA_NEW(arena, Problem);
@@ -109,14 +135,8 @@ Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
     problem->job.sequence = 16 << dice(rng, 0, 2);
     problem->job.recipe = dice(rng, 0, 1) ? "fp32" : "bf16";
     problem->cluster = small_cluster(arena, rng, inner, outer);
-    const char *text = small_config(arena, rng, most_layers);
-    JsonDoc *config = json_parse(arena, problem->diag, "<random>", text, strlen(text));
-    Import import;
-    must(problem, config && import_hf(arena, json_root(config), "random", &import));
-    const char *model = json_text(arena, import.model);
-    json_decref(import.model);
-    json_doc_free(config);
-    problem->model = json_parse(arena, problem->diag, "<model>", model, strlen(model));
-    must(problem, problem->model && problem_read(problem));
+    int heads = 2 << dice(rng, 0, 1), layers = (int)dice(rng, 2, most_layers),
+        vocabulary = (int)dice(rng, 2, 40) * 16;
+    read_config(problem, llama_config(arena, heads, layers, vocabulary, dice(rng, 0, 1)));
     return problem;
 }

@@ -3,6 +3,7 @@
 
     test_report.py LPLAN            LPLAN_BLESS=1 rewrites the texts in reports/ (then read git diff)"""
 import json
+import math
 import os
 import pathlib
 import re
@@ -138,8 +139,8 @@ def test_bad_input_and_usage():
             (["plan", "/no/such/model.json", "host"], 1, "cannot read"),
             (["plan", MODELS / "gpt2.json", "dgx-h1000"], 1, "did you mean 'dgx-h100'?"),
             (["plan", *SMALL, "--pin", "tq=2"], 2, "did you mean tp?"),
-            (["plan", *SMALL, "--pin", "tp=3"], 1, "3 does not divide them"),
-            (["plan", *SMALL, "--pin", "mbs=5"], 1, "mbs is 5, which does not divide the batch"),
+            (["plan", *SMALL, "--pin", "tp=3"], 1, "pin tp=3 cannot share 4 devices: 3 does not"),
+            (["plan", *SMALL, "--pin", "mbs=5"], 1, "pin mbs=5 contradicts the batch"),
             (["plan", MODELS / "llama-10m.json", "host", "--gpus", "13"], 1,
              "13 devices cannot share this job"),
             (["plan", *SMALL, "--recipe", "fp7"], 1, "unknown recipe fp7"),
@@ -150,6 +151,121 @@ def test_bad_input_and_usage():
         result = run(*arguments)
         assert result.returncode == code, (arguments, result)
         assert words in result.stderr, (arguments, result.stderr)
+
+
+def test_contradicting_pins():
+    """Bad input, not a question of memory: exit 1, and all pins that contradict each other."""
+    for pins, words in [
+            ("tp=2,dp=4", "pins tp=2 x dp=4 cannot share 4 devices: 8 does not divide them"),
+            ("tp=2,dp=1,pp=1", "tp=2 x dp=1 x pp=1 cannot share 4 devices: 2 of them would idle"),
+            ("mbs=4,dp=4", "pins mbs=4 and dp=4 contradict the batch: 16 does not divide 8"),
+            ("mbs=8,tp=2,pp=1", "mbs=8 and dp=2 (what tp and pp leave) contradict the batch"),
+            ("layers=3+5,pp=4", "pins layers=3+5 and pp=4 contradict each other: 2 stages, and 4"),
+            ("layers=3+4", "pin layers=3+4 contradicts the model: 7 in all; the model has 8"),
+            ("layers=4+0+2+2", "leaves stage 1 without a layer"),
+            ("tp=4,block=5", "pins block=5, tp=4, sp=0 and recompute=none")]:
+        result = run("plan", *SMALL, "--pin", pins)
+        assert result.returncode == 1 and words in result.stderr, (pins, result)
+        assert result.stderr.count("error:") == 1 and "help:" in result.stderr, result.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        deep = run("plan", one_layer(folder), *SMALL[1:], "--pin", "pp=4")
+        assert deep.returncode == 1, deep
+        assert "pin pp=4 contradicts the model: it has 1 layer" in deep.stderr, deep
+
+
+def one_layer(folder):
+    config = json.loads((MODELS / "llama-10m.json").read_text(encoding="utf-8"))
+    config["num_hidden_layers"] = 1
+    path = os.path.join(folder, "one.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return path
+
+
+def test_one_layer_in_stages():
+    """The ends of the chain are links like others: a stage may hold one of them alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = [one_layer(folder), "host", "--gpus", "6", "--seq", "64", "--global-batch", "12"]
+        for stages, layers in [("1", [1]), ("2", None), ("3", [0, 1, 0])]:
+            path = os.path.join(folder, "plan.json")
+            report = json.loads(good("plan", *job, "--pin", f"pp={stages}", "--json"))
+            assert layers is None or report["placement"]["layers"] == layers, report
+            good("plan", *job, "--pin", f"pp={stages}", "-q", "-o", path)
+            assert "proven" in good("prove", path, "--no-mutations")
+
+
+def test_names_tell_parameters_apart():
+    text = good("plan", MODELS / "gpt2.json", "host", "--pin", "tp=2", "--seq", "64")
+    table = text[text.index("2  What is sharded"):text.index("between layers:")]
+    assert "attn.c_proj" in table and "mlp.c_proj" in table and "c_attn.bias" in table, table
+    assert not re.search(r" bias\b", table), table
+
+
+def test_goodput():
+    """Daly's interval is the best one of his own model; more devices fail more often."""
+    def at(gpus):
+        report = json.loads(good("plan", MODELS / "llama-3-8b.json", "dgx-h100", "--gpus", gpus,
+                                 "--global-batch", "1024", "--seq", "8192", "--pin", "tp=8,pp=1",
+                                 "--json"))
+        return report["goodput"]
+
+    def share(interval, it):
+        mtbf, restart = it["mtbf_s"], 600
+        return interval / (mtbf * math.exp(restart / mtbf)
+                           * math.expm1((interval + it["checkpoint_s"]) / mtbf))
+    few, many = at(64), at(1024)
+    assert abs(few["mtbf_s"] * 64 - 50000 * 3600) < 1 and many["mtbf_s"] * 16 == few["mtbf_s"]
+    for it in (few, many):
+        best = max(share(it["interval_s"] * factor / 100, it) for factor in range(20, 500))
+        assert best - 1e-5 < it["goodput"] < 1 and it["tag"] == "estimated", it
+    assert many["goodput"] < few["goodput"] and many["slowest"] > few["slowest"]
+    # of 64 and 1,024 normal numbers the largest are 2.36 and 3.24 deviations out (tables)
+    assert abs(few["slowest"] / few["jitter"] - 2.36) < 0.03
+    assert abs(many["slowest"] / many["jitter"] - 3.24) < 0.03
+    text = " ".join(good("plan", *EIGHT_B).split())
+    assert re.search(r"Young, Daly\) leaves a goodput of [0-9.]+ % \[estimated\]", text), text
+    assert re.search(r"expected [0-9.]+ % behind the mean, [0-9.]+ ms \[estimated\]", text), text
+
+
+def test_outside_is_itemised():
+    """Figure (c): one line each, which add up to what must stay within the margin."""
+    names = ["context", "code", "libraries", "communicators", "graphs"]
+    for arguments in (SMALL, EIGHT_B):
+        report = json.loads(good("plan", *arguments, "--json"))
+        assert [line["name"] for line in report["outside"]] == names
+        assert all(line["tag"] in ("measured", "estimated") and line["formula"]
+                   for line in report["outside"])
+        assert 0 < sum(line["bytes"] for line in report["outside"]) < report["margin_bytes"]
+        text = good("plan", *arguments)
+        assert all(re.search(rf"^    {name} .*\[(measured|estimated)\]$", text, re.MULTILINE)
+                   for name in names), text
+
+
+def test_trainer_refuses_a_small_device():
+    """What the trainer measures outside the arena counts: it ends before step 0, in one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = plan_file(folder, "plan.json", MODELS / "llama-10m.json", "host", "--gpus", "1",
+                         "--global-batch", "2", "--seq", "16")
+        with open(path, encoding="utf-8") as file:
+            plan = json.load(file)
+        arena = max(plan["predicted"]["peak_bytes"])
+        for room, code in [(1 << 30, 0), (1 << 20, 3)]:
+            plan["cluster"]["device"].update(memory_bytes=arena + room, margin_bytes=1 << 10)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(plan, file)
+            good("build", path, "-o", os.path.join(folder, "trainer"), "-q")
+            result = run("run", os.path.join(folder, "trainer"), "--data", "random", "--steps", "1")
+            assert result.returncode == code, result
+            assert ("step 0/1" in result.stdout) == (code == 0), result.stdout
+            if code:
+                lines = [line for line in result.stderr.splitlines() if line.strip()]
+                assert len(lines) == 1 and re.match(
+                    r"lplan: not enough memory: rank 0 needs \d+ bytes, its arena of \d+ and \d+ "
+                    r"measured outside it; the device that this plan was made for has \d+$",
+                    lines[0]), result.stderr
+            else:
+                assert re.search(r"^memory: arena .* outside it \(measured\)", result.stdout,
+                                 re.MULTILINE), result.stdout
 
 
 def test_time_limit():
@@ -272,6 +388,7 @@ def test_explain():
         path = plan_file(folder, "8b.json", *EIGHT_B)
         text = good("explain", path)
         assert "bound by compute" in text
+        assert re.search(r"block 0: .* kept, of a layer and sequence +<- this plan", text), text
         assert "Simpler plans that do not fit" in text and "Twice as much of one thing" in text
         report = json.loads(good("explain", path, "--json"))
         assert {"placement", "predicted", "search", "ladder", "columns"} <= set(report)

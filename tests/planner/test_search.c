@@ -13,6 +13,7 @@ enum { PROBLEMS = 100 };
 
 typedef struct Brute {
     int64_t best, plans, fitting;
+    int64_t labelled; /* families whose blocks have a choice of labels */
     Family *family;
     int64_t *end;
     int first_link[MAX_STAGES + 1];
@@ -50,18 +51,23 @@ static void every_cut(Brute *brute, int stage)
 }
 
 static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, int64_t *ret_plans,
-                           int64_t *ret_fitting)
+                           int64_t *ret_fitting, int64_t *ret_labelled)
 {
     Pins none = pins_none(), *space;
     int families = search_space(problem, &none, arena, &space);
     Brute brute = {.best = INT64_MAX};
-    for (int f = 0; f < families; f++) {
-        brute.family = search_family(search, &space[f]);
-        if (!brute.family)
-            continue;
-        brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
-        every_cut(&brute, 0);
-    }
+    for (int f = 0; f < families; f++)
+        for (int i = 0, labels = search_labels(search, &space[f]); i < labels; i++) {
+            Pins pins = space[f];
+            pins.block = labels > 1 ? i : NONE;
+            brute.family = search_family(search, &pins);
+            if (!brute.family)
+                continue;
+            brute.labelled += labels > 1;
+            brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
+            every_cut(&brute, 0);
+        }
+    *ret_labelled += brute.labelled;
     *ret_plans += brute.plans;
     *ret_fitting += brute.fitting;
     return brute.best;
@@ -71,7 +77,7 @@ static void test_equals_brute_force(void **state)
 {
     (void)state;
     Dice rng = {2024, 0};
-    int64_t plans = 0, fitting = 0, nothing = 0, simulated = 0;
+    int64_t plans = 0, fitting = 0, nothing = 0, simulated = 0, labelled = 0, chosen = 0;
     for (int i = 0; i < PROBLEMS; i++) {
         Arena *arena = arena_new("brute");
         Problem *problem = problem_random(arena, &rng, 6);
@@ -80,7 +86,7 @@ static void test_equals_brute_force(void **state)
         SearchLimits limits = {0};
         SearchResult result;
         search_run(search, &none, &limits, &result);
-        int64_t best = brute_force(arena, problem, search, &plans, &fitting);
+        int64_t best = brute_force(arena, problem, search, &plans, &fitting, &labelled);
         assert_true(result.complete);
         assert_int_equal(result.found, best < INT64_MAX);
         if (result.found)
@@ -89,6 +95,7 @@ static void test_equals_brute_force(void **state)
             assert_true(result.tightest.known);
         nothing += !result.found;
         simulated += result.stats.plans;
+        chosen += result.found && result.best.pins.block != NONE;
         assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
                                                       result.stats.simulated + result.stats.open);
         search_free(search);
@@ -100,9 +107,11 @@ static void test_equals_brute_force(void **state)
     assert_true(fitting > plans / 10 && fitting < plans);
     assert_true(nothing > 0 && nothing < PROBLEMS / 2);
     assert_true(simulated < plans / 20);
-    print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n",
+    assert_true(labelled > PROBLEMS && chosen > 0);
+    print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n"
+                  "# %lld families had a choice of labels, %lld answers chose one\n",
                   (long long)plans, (long long)fitting, (long long)nothing, PROBLEMS,
-                  (long long)simulated);
+                  (long long)simulated, (long long)labelled, (long long)chosen);
 }
 
 /* Inside one family nothing is left to other families: the tree of cuts must find the best itself.
@@ -150,6 +159,107 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
     assert_true(late > 20);
     print_message("# %lld cuts; the tree was needed %lld times\n", (long long)cuts,
                   (long long)late);
+}
+
+/* Where a step has few micro-batches, how it ends is much of it, and many cuts are nearly equal:
+ * the tree must not look at them all. There are 2.6 million cuts of 32 layers into 8 stages. */
+static void test_few_micro_batches_are_few_plans(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++)
+        for (int micros = 1; micros <= 16; micros *= 2) {
+            Arena *arena = arena_new("deep");
+            Problem *problem = problem_deep(arena, 32, tied, micros);
+            Search *search = search_new(problem);
+            Pins pins = pins_given(problem, "pp=8,mbs=1"), *space;
+            Family *family = search_family(search, &pins);
+            int families = search_space(problem, &pins, arena, &space);
+            assert_true(family && families > 0);
+            Deadline never = {0};
+            CutStats stats = {0};
+            Cuts cuts =
+                cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
+            assert_true(cuts.step_ns < INT64_MAX);
+            assert_true(stats.simulated < 500);
+            search_free(search);
+            problem_free(problem);
+            arena_free(arena);
+        }
+}
+
+/* ---- labels ---- */
+
+/* What a rank sends for one layer, in parts of the boundary's bytes that each other rank lacks. */
+static int64_t layer_units(const Deck *deck, const Card **ret_card)
+{
+    const Card *card = *ret_card = &deck->card[deck->net->chain.at[1].class];
+    int64_t unit = card->in_bytes / deck->variant->key.tp * (deck->variant->key.tp - 1);
+    assert_int_equal((card->forward.wire_bytes + card->backward.wire_bytes) % unit, 0);
+    return (card->forward.wire_bytes + card->backward.wire_bytes) / unit;
+}
+
+/* Without sequence parallelism a layer sums four times, eight units, where it keeps gathered copies
+ * for backward; keeping shards it gathers three of them again. Every label is worth something. */
+static void test_labels_are_a_pareto_set(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("labels");
+    Problem *problem = problem_example(arena, "llama-3-8b", "dgx-h100", 64, 64, 4096, "bf16");
+    Search *search = search_new(problem);
+    Pins pins = pins_given(problem, "tp=4,sp=0,recompute=none,mbs=1");
+    int labels = search_labels(search, &pins);
+    assert_true(labels > 1 && labels <= MAX_LABELS);
+    const Card *card, *before = NULL;
+    for (pins.block = 0; pins.block < labels; pins.block++) {
+        const Deck *deck = search_family(search, &pins)->deck;
+        int64_t units = layer_units(deck, &card);
+        assert_true(pins.block > 0 || units == 8);
+        assert_true(pins.block < labels - 1 || units == 11);
+        if (before) {
+            assert_true(card->forward.ns + card->backward.ns >
+                        before->forward.ns + before->backward.ns);
+            assert_true(card->saved_bytes < before->saved_bytes);
+        }
+        before = card;
+    }
+    search_free(search);
+    problem_free(problem);
+    arena_free(arena);
+}
+
+static Found best_of(const Problem *problem, const Pins *pins)
+{
+    Search *search = search_new(problem);
+    SearchLimits limits = {0};
+    SearchResult result;
+    search_run(search, pins, &limits, &result);
+    assert_true(result.found && result.complete);
+    search_free(search);
+    return result.best;
+}
+
+/* Plenty of memory takes gathered copies, a byte too little shards; a pin takes what it says. */
+static void test_search_chooses_a_label(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("choice");
+    Problem *problem = problem_example(arena, "llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16");
+    Device *device = &problem->cluster->device;
+    Pins pins = pins_none();
+    assert_true(pins_parse(problem->diag, "tp=8,sp=0,recompute=none,mbs=4", &pins));
+    Found fast = best_of(problem, &pins);
+    assert_int_equal(fast.pins.block, 0);
+    pins.block = 1;
+    Found small = best_of(problem, &pins);
+    assert_int_equal(small.pins.block, 1);
+    assert_true(small.bytes < fast.bytes && small.step_ns > fast.step_ns);
+    pins.block = NONE;
+    device->memory_bytes = device->margin_bytes + fast.bytes - 1;
+    Found tight = best_of(problem, &pins);
+    assert_int_equal(tight.pins.block, 1);
+    assert_int_equal(tight.step_ns, small.step_ns);
+    problem_free(problem);
+    arena_free(arena);
 }
 
 /* ---- bounds ---- */
@@ -342,6 +452,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
         cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
+        cmocka_unit_test(test_few_micro_batches_are_few_plans),
+        cmocka_unit_test(test_labels_are_a_pareto_set),
+        cmocka_unit_test(test_search_chooses_a_label),
         cmocka_unit_test(test_no_bound_is_above),
         cmocka_unit_test(test_more_memory_is_never_slower),
         cmocka_unit_test(test_pins_narrow),

@@ -14,12 +14,12 @@ static void read_all(const LpRank *rank)
         for (int micro = 0; micro < MICRO; micro++) {
             int32_t ids[ROWS * SEQ], labels[ROWS * SEQ], piece[SEQ], after[SEQ];
             float weight[ROWS * SEQ];
-            lp_batch(step, micro, 0, ROWS, 0, SEQ, ids, labels, weight);
+            lp_batch(step, micro, 0, ROWS, 0, SEQ, ids, labels, weight, NULL);
             for (int i = 0; i < ROWS * SEQ; i++)
                 sum += step == 0 ? weight[i] : 0;
             for (int row = 0; row < ROWS; row++)
                 for (int half = 0; half < SEQ; half += 2) {
-                    lp_batch(step, micro, row, 1, half, 2, piece, after, NULL);
+                    lp_batch(step, micro, row, 1, half, 2, piece, after, NULL, NULL);
                     if (memcmp(piece, ids + row * SEQ + half, 8) ||
                         memcmp(after, labels + row * SEQ + half, 8))
                         lp_fail(9, "a piece differs from the whole");

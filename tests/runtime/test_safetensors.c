@@ -219,8 +219,8 @@ static void an_index_joins_files(void **state)
 enum { ROWS = 6, COLUMNS = 4 };
 
 static const LpTensor table[] = {
-    {"w", 2, {ROWS, COLUMNS}, LP_NORMAL, 1},
-    {"gain", 1, {3}, LP_ONES, 0},
+    {"w", 2, {ROWS, COLUMNS}, LP_NORMAL, 1, false},
+    {"gain", 1, {3}, LP_ONES, 0, false},
 };
 
 /* Four virtual ranks hold w as 2 x 2 boxes, the rows padded from 6 to 8 in the second layout. */

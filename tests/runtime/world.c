@@ -349,7 +349,7 @@ static void run_train(const LpRank *rank)
         memset(g, 0, VOCAB * VOCAB * sizeof *g);
         for (int micro = 0; micro < MICRO; micro++) {
             lp_at("batch");
-            lp_batch(step, micro, me * rows, rows, 0, SEQ, ids, labels, weight);
+            lp_batch(step, micro, me * rows, rows, 0, SEQ, ids, labels, weight, NULL);
             loss += forward_backward(w, g, ids, labels, weight, rows * SEQ);
         }
         misbehave(what, rank, step);
@@ -381,7 +381,7 @@ static void run_train(const LpRank *rank)
 
 int main(int argc, char **argv)
 {
-    static const LpTensor table = {"bigram.weight", 2, {VOCAB, VOCAB}, LP_NORMAL, 0.02};
+    static const LpTensor table = {"bigram.weight", 2, {VOCAB, VOCAB}, LP_NORMAL, 0.02, false};
     const char *what = getenv("LP_TEST"), *ranks = getenv("LP_RANKS"), *bytes = getenv("LP_ARENA");
     const int64_t arena = bytes ? atoll(bytes) : 3 * VOCAB * VOCAB * (int64_t)sizeof(float);
     LpJob job = {

@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 
-static int sees(const LpAttention *a, int i, int j)
+static int sees(const LpAttention *a, int b, int i, int j)
 {
     const long query = a->base_q + i;
     const long key = a->base_k + j;
-    return (!a->causal || query >= key) && (a->window <= 0 || query - key < a->window);
+    return (!a->causal || query >= key) && (a->window <= 0 || query - key < a->window) &&
+           (a->chunk <= 0 || query / a->chunk == key / a->chunk) &&
+           (!a->starts || key >= a->starts[(long)b * a->s + i]);
 }
 
 static double dot(int n, const double *x, const double *y)
@@ -26,17 +28,34 @@ static void add(int n, double factor, const double *x, double *y)
     }
 }
 
-/* One row of the softmax: query row q_row (of b, s, g, r), keys from row kv_row of stride width. */
-static void reference_row(const LpAttention *a, const Reference *x, long q_row, long kv_row,
-                          long kv_step, int i, double *p)
+/* The score of a scaled product, and its slope by that. */
+static double bent(const LpAttention *a, int head, int i, int j, double x, double *ret_slope)
+{
+    *ret_slope = 1;
+    if (a->softcap > 0) {
+        const double t = tanh(x / (double)a->softcap);
+        *ret_slope = 1 - t * t;
+        x = (double)a->softcap * t;
+    }
+    return a->slopes ? x + (double)a->slopes[head] * (double)(a->base_k + j - a->base_q - i) : x;
+}
+
+/* One row of the softmax: query i of sequence b in row q_row (of b, s, g, r), keys from row kv_row
+ * on, kv_step apart. p and slope are room for t numbers each. */
+static void reference_row(const LpAttention *a, const Reference *x, int b, int i, int head,
+                          double *p, double *slope)
 {
     const int d = a->d;
+    const int e = a->e;
+    const long q_row = ((long)b * a->s + i) * a->g * a->r + head;
+    const long kv_row = (long)b * a->t * a->g + head / a->r;
     double peak = -INFINITY;
     double sum = 0;
     for (int j = 0; j < a->t; j++) {
-        p[j] = sees(a, i, j)
-                   ? a->scale * dot(d, x->q + q_row * d, x->k + (kv_row + j * kv_step) * d)
-                   : -INFINITY;
+        const double product =
+            a->scale * dot(d, x->q + q_row * d, x->k + (kv_row + (long)j * a->g) * d);
+        p[j] = bent(a, head, i, j, product, &slope[j]);
+        p[j] = sees(a, b, i, j) ? p[j] : -INFINITY;
         peak = p[j] > peak ? p[j] : peak;
     }
     for (int j = 0; j < a->t; j++) {
@@ -46,38 +65,37 @@ static void reference_row(const LpAttention *a, const Reference *x, long q_row, 
     x->l[q_row] = sum > 0 ? peak + log(sum) : -INFINITY;
     for (int j = 0; j < a->t && sum > 0; j++) {
         p[j] /= sum;
-        add(d, p[j], x->v + (kv_row + j * kv_step) * d, x->o + q_row * d);
+        add(e, p[j], x->v + (kv_row + (long)j * a->g) * e, x->o + q_row * e);
     }
     if (!x->dq) {
         return;
     }
-    const double delta = dot(d, x->o + q_row * d, x->dout + q_row * d);
+    const double delta = dot(e, x->o + q_row * e, x->dout + q_row * e);
     for (int j = 0; j < a->t; j++) {
-        const long key = (kv_row + j * kv_step) * d;
-        const double ds = p[j] * (dot(d, x->dout + q_row * d, x->v + key) - delta) * a->scale;
-        add(d, p[j], x->dout + q_row * d, x->dv + key);
-        add(d, ds, x->k + key, x->dq + q_row * d);
-        add(d, ds, x->q + q_row * d, x->dk + key);
+        const long key = kv_row + (long)j * a->g;
+        const double dp = dot(e, x->dout + q_row * e, x->v + key * e);
+        const double ds = p[j] * (dp - delta) * slope[j] * a->scale;
+        add(e, p[j], x->dout + q_row * e, x->dv + key * e);
+        add(d, ds, x->k + key * d, x->dq + q_row * d);
+        add(d, ds, x->q + q_row * d, x->dk + key * d);
     }
 }
 
 void reference_attention(const LpAttention *a, const Reference *x)
 {
-    const long q_size = (long)a->b * a->s * a->g * a->r * a->d;
-    const long kv_size = (long)a->b * a->t * a->g * a->d;
-    double *p = calloc((size_t)a->t, sizeof *p);
-    memset(x->o, 0, (size_t)q_size * sizeof *x->o);
+    const long q_rows = (long)a->b * a->s * a->g * a->r;
+    const long kv_rows = (long)a->b * a->t * a->g;
+    double *p = calloc((size_t)a->t, 2 * sizeof *p);
+    memset(x->o, 0, (size_t)(q_rows * a->e) * sizeof *x->o);
     if (x->dq) {
-        memset(x->dq, 0, (size_t)q_size * sizeof *x->dq);
-        memset(x->dk, 0, (size_t)kv_size * sizeof *x->dk);
-        memset(x->dv, 0, (size_t)kv_size * sizeof *x->dv);
+        memset(x->dq, 0, (size_t)(q_rows * a->d) * sizeof *x->dq);
+        memset(x->dk, 0, (size_t)(kv_rows * a->d) * sizeof *x->dk);
+        memset(x->dv, 0, (size_t)(kv_rows * a->e) * sizeof *x->dv);
     }
     for (int b = 0; b < a->b; b++) {
         for (int i = 0; i < a->s; i++) {
             for (int head = 0; head < a->g * a->r; head++) {
-                const long q_row = ((long)b * a->s + i) * a->g * a->r + head;
-                const long kv_row = (long)b * a->t * a->g + head / a->r;
-                reference_row(a, x, q_row, kv_row, a->g, i, p);
+                reference_row(a, x, b, i, head, p, p + a->t);
             }
         }
     }

@@ -5,8 +5,9 @@
 
 #include "templates/host/attention.c"
 
-/* All arrays dense: q, o, dout, dq [b][s][g][r][d], k, v, dk, dv [b][t][g][d], l [b][s][g][r]. The
- * strides of a are not looked at. Gradients may be NULL together. */
+/* All arrays dense: q, dq [b][s][g][r][d], o, dout [b][s][g][r][e], k, dk [b][t][g][d], v, dv
+ * [b][t][g][e], l [b][s][g][r]. The strides of a are not looked at. Gradients may be NULL together.
+ */
 typedef struct Reference {
     const double *q, *k, *v, *dout;
     double *o, *l, *dq, *dk, *dv;

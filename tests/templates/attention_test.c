@@ -1,5 +1,5 @@
 /* attention_test.c - host flash attention against the definition in double, on odd shapes. */
-#include "tests/templates/attention_reference.h"
+#include "tests/templates/attention_cases.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,86 +9,11 @@
 
 #include <cmocka.h>
 
-enum { Q, K, V, O, L, DOUT, DELTA, DQ, DK, DV, TENSORS };
-
-/* Gap floats stand between the rows of every tensor and must keep their value. */
-#define GAP_VALUE 1234.5f
-
-typedef struct Case {
-    LpAttention a;
-    int gap;
-    float *x[TENSORS];
-    double *y[TENSORS];
-    long rows[TENSORS], width[TENSORS], stride[TENSORS];
-} Case;
-
-static double uniform(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 11) / 9007199254740992.0 * 2.0 - 1.0;
-}
-
-static void *room(size_t bytes)
-{
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(p);
-    return p;
-}
-
-static void case_open(Case *c, uint64_t seed)
-{
-    LpAttention *a = &c->a;
-    const long q = (long)a->b * a->s;
-    const long k = (long)a->b * a->t;
-    for (int i = 0; i < TENSORS; i++) {
-        const int kv = i == K || i == V || i == DK || i == DV;
-        const int scalar = i == L || i == DELTA;
-        c->rows[i] = kv ? k : q;
-        c->width[i] = (long)a->g * (kv ? 1 : a->r) * (scalar ? 1 : a->d);
-        c->stride[i] = c->width[i] + (scalar ? 0 : c->gap + i);
-        c->x[i] = room((size_t)(c->rows[i] * c->stride[i]) * sizeof(float));
-        c->y[i] = room((size_t)(c->rows[i] * c->width[i]) * sizeof(double));
-        for (long j = 0; j < c->rows[i] * c->stride[i]; j++) {
-            c->x[i][j] = GAP_VALUE;
-        }
-        for (long row = 0; row < c->rows[i]; row++) {
-            for (long j = 0; j < c->width[i]; j++) {
-                const float value = (float)uniform(&seed) * (i == Q || i == K ? 2.0f : 1.0f);
-                c->x[i][row * c->stride[i] + j] = value;
-                c->y[i][row * c->width[i] + j] = value;
-            }
-        }
-    }
-    a->q_stride = c->stride[Q];
-    a->k_stride = c->stride[K];
-    a->v_stride = c->stride[V];
-    a->o_stride = c->stride[O];
-    a->dq_stride = c->stride[DQ];
-    a->dk_stride = c->stride[DK];
-    a->dv_stride = c->stride[DV];
-    a->do_stride = c->stride[DOUT];
-}
-
-static void case_close(Case *c)
-{
-    for (int i = 0; i < TENSORS; i++) {
-        free(c->x[i]);
-        free(c->y[i]);
-    }
-}
-
-static void case_reference(Case *c)
-{
-    const Reference r = {c->y[Q], c->y[K],  c->y[V],  c->y[DOUT], c->y[O],
-                         c->y[L], c->y[DQ], c->y[DK], c->y[DV]};
-    reference_attention(&c->a, &r);
-}
-
-static void case_run(Case *c, int threads)
+static void run_threads(Case *c, int threads)
 {
     const LpAttention *a = &c->a;
-    const size_t forward = LP_ATTENTION_FORWARD_BYTES(a->d, threads);
-    const size_t backward = LP_ATTENTION_BACKWARD_BYTES(a->d, threads);
+    const size_t forward = LP_ATTENTION_FORWARD_BYTES(a->d, a->e, threads);
+    const size_t backward = LP_ATTENTION_BACKWARD_BYTES(a->d, a->e, threads);
     /* NaN-filled scratch of the very size: what is not written must not be read. */
     const size_t bytes = forward > backward ? forward : backward;
     char *scratch = room(bytes);
@@ -105,48 +30,9 @@ static void case_run(Case *c, int threads)
     free(scratch);
 }
 
-/* Largest difference over the largest magnitude, at least 0.5: gradients that are 0 by cancellation
- * keep the error of their terms. Gaps must be untouched. */
-static double case_error(const Case *c, int i)
+static void run_two(Case *c)
 {
-    double worst = 0;
-    double size = 0.5;
-    for (long row = 0; row < c->rows[i]; row++) {
-        const float *x = c->x[i] + row * c->stride[i];
-        const double *y = c->y[i] + row * c->width[i];
-        for (long j = 0; j < c->width[i]; j++) {
-            if (y[j] == -INFINITY) {
-                worst = x[j] == -INFINITY ? worst : INFINITY;
-                continue;
-            }
-            const double e = fabs(x[j] - y[j]);
-            worst = e <= worst ? worst : e;
-            size = fabs(y[j]) > size ? fabs(y[j]) : size;
-        }
-        for (long j = c->width[i]; j < c->stride[i]; j++) {
-            assert_true(x[j] == GAP_VALUE);
-        }
-    }
-    return worst / size;
-}
-
-static void case_check(Case *c)
-{
-    static const int outputs[] = {O, L, DQ, DK, DV};
-    static const char *const names[] = {"o", "l", "dq", "dk", "dv"};
-    c->a.scale = c->a.scale == 0.0f ? 1.0f / sqrtf((float)c->a.d) : c->a.scale;
-    case_open(c, (uint64_t)c->a.s * 131 + (uint64_t)c->a.d);
-    case_reference(c);
-    case_run(c, 2);
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-        const double e = case_error(c, outputs[i]);
-        if (!(e < 4e-6)) {
-            fail_msg("b%d s%d t%d g%d r%d d%d causal %d window %d base %ld %ld: %s off by %g",
-                     c->a.b, c->a.s, c->a.t, c->a.g, c->a.r, c->a.d, c->a.causal, c->a.window,
-                     c->a.base_q, c->a.base_k, names[i], e);
-        }
-    }
-    case_close(c);
+    run_threads(c, 2);
 }
 
 static void test_shapes(void **state)
@@ -166,7 +52,7 @@ static void test_shapes(void **state)
                                 .d = widths[j],
                                 .causal = (int)((i + j) % 4) != 0},
                           .gap = (int)j * 3};
-                case_check(&c);
+                case_check(&c, run_two, 4e-6);
             }
         }
     }
@@ -177,9 +63,9 @@ static void test_unequal_lengths(void **state)
     (void)state;
     for (int causal = 0; causal < 2; causal++) {
         Case few = {.a = {1, 5, 200, 2, 2, 32, .causal = causal, .base_q = 195}};
-        case_check(&few);
+        case_check(&few, run_two, 4e-6);
         Case many = {.a = {1, 200, 9, 2, 2, 32, .causal = causal}};
-        case_check(&many);
+        case_check(&many, run_two, 4e-6);
     }
 }
 
@@ -192,7 +78,7 @@ static void test_sequence_shards(void **state)
         Case c = {
             .a = {2, 100, 90, 1, 2, 32, .causal = 1, .base_q = bases[i][0], .base_k = bases[i][1]},
             .gap = 4};
-        case_check(&c);
+        case_check(&c, run_two, 4e-6);
     }
 }
 
@@ -204,7 +90,92 @@ static void test_windows(void **state)
         for (int causal = 0; causal < 2; causal++) {
             Case c = {.a = {1, 150, 170, 2, 1, 24, .causal = causal, .window = windows[i],
                             .base_q = 30, .base_k = 7}};
-            case_check(&c);
+            case_check(&c, run_two, 4e-6);
+        }
+    }
+}
+
+/* Values narrower and wider than queries and keys. */
+static void test_value_widths(void **state)
+{
+    (void)state;
+    static const int widths[][2] = {{48, 32}, {16, 64}, {13, 7}, {7, 13}, {192, 128}, {1, 33}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        for (int causal = 0; causal < 2; causal++) {
+            Case c = {.a = {2, 130, 140, 2, 3, widths[i][0], widths[i][1], .causal = causal,
+                            .base_q = 10},
+                      .gap = 3};
+            case_check(&c, run_two, 4e-6);
+        }
+    }
+}
+
+static void test_softcap(void **state)
+{
+    (void)state;
+    static const float caps[] = {0.3f, 1.0f, 50.0f};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        for (int causal = 0; causal < 2; causal++) {
+            Case c = {.a = {1, 150, 150, 2, 2, 24, 40, .causal = causal, .window = causal ? 70 : 0,
+                            .softcap = caps[i], .scale = 0.4f}};
+            case_check(&c, run_two, 4e-6);
+        }
+    }
+}
+
+static void test_slopes(void **state)
+{
+    (void)state;
+    static const float slopes[] = {0.125f, 0.25f, 0.0f, 0.0625f, -0.125f, 0.03f};
+    for (int causal = 0; causal < 2; causal++) {
+        for (int cap = 0; cap < 2; cap++) {
+            Case c = {.a = {2, 150, 170, 2, 3, 24, .causal = causal, .slopes = slopes,
+                            .softcap = cap ? 2.0f : 0.0f, .base_q = 70, .base_k = 30}};
+            case_check(&c, run_two, 4e-6);
+        }
+    }
+}
+
+static void test_chunks(void **state)
+{
+    (void)state;
+    static const int chunks[] = {1, 5, 63, 64, 100, 128, 129, 1000};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        for (int causal = 0; causal < 2; causal++) {
+            for (int window = 0; window < 2; window++) {
+                Case c = {.a = {1, 200, 270, 2, 1, 24, .causal = causal, .chunk = chunks[i],
+                                .window = window ? 40 : 0, .base_q = 60, .base_k = 7}};
+                case_check(&c, run_two, 4e-6);
+            }
+        }
+    }
+}
+
+/* Documents in a row, one begin for each query; and begins in no order, which hide keys all over
+ * the tiles. Some lie ahead of the query: with a causal mask such a row sees nothing. */
+static void test_starts(void **state)
+{
+    (void)state;
+    enum { BATCH = 2, QUERIES = 200 };
+    static const int lengths[] = {1, 9, 64, 150, 400};
+    int starts[BATCH * QUERIES];
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths + 1; n++) {
+        const int documents = n < sizeof lengths / sizeof *lengths;
+        uint64_t seed = 17;
+        for (int i = 0; i < BATCH * QUERIES; i++) {
+            const int query = 60 + i % QUERIES;
+            starts[i] = documents ? query - (query + i / QUERIES * 30) % lengths[n]
+                                  : (int)((uniform(&seed) + 1.0) * 140.0);
+            starts[i] = starts[i] < 0 ? 0 : starts[i];
+        }
+        for (int causal = 0; causal < 2; causal++) {
+            Case c = {.a = {BATCH, QUERIES, 270, 2, 2, 24, .causal = causal, .starts = starts,
+                            .base_q = 60, .base_k = 7}};
+            case_check(&c, run_two, 4e-6);
+            c.a.window = 90;
+            case_check(&c, run_two, 4e-6);
+            c.a.chunk = 110;
+            case_check(&c, run_two, 4e-6);
         }
     }
 }
@@ -214,7 +185,7 @@ static void test_rows_that_see_nothing(void **state)
     (void)state;
     Case c = {.a = {1, 80, 80, 1, 2, 16, .causal = 1, .base_q = 0, .base_k = 40, .scale = 1}};
     case_open(&c, 5);
-    case_run(&c, 2);
+    run_threads(&c, 2);
     for (int i = 0; i < 40; i++) {
         for (int r = 0; r < 2; r++) {
             assert_true(c.x[L][i * 2 + r] == -INFINITY);
@@ -240,7 +211,7 @@ static void test_large_scores(void **state)
     Case c = {.a = {1, 130, 130, 1, 1, 16, .causal = 1, .scale = 300.0f}};
     case_open(&c, 9);
     case_reference(&c);
-    case_run(&c, 1);
+    run_threads(&c, 1);
     assert_true(case_error(&c, O) < 2e-3);
     assert_true(case_error(&c, L) < 1e-6);
     case_close(&c);
@@ -250,16 +221,19 @@ static void test_threads_do_not_change_bits(void **state)
 {
     (void)state;
     static const int threads[] = {2, 3, 8};
+    static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
     const LpAttention shapes[] = {{2, 200, 200, 3, 2, 64, .causal = 1, .scale = 0.125f},
-                                  {1, 300, 300, 1, 4, 80, .causal = 1, .scale = 0.1f}};
-    for (size_t s = 0; s < 2; s++) {
+                                  {1, 300, 300, 1, 4, 80, .causal = 1, .scale = 0.1f},
+                                  {1, 300, 300, 2, 2, 48, 32, .causal = 1, .scale = 0.1f,
+                                   .softcap = 3.0f, .chunk = 130, .slopes = slopes}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         Case one = {.a = shapes[s], .gap = 2};
         case_open(&one, 3);
-        case_run(&one, 1);
+        run_threads(&one, 1);
         for (size_t i = 0; i < 3; i++) {
             Case more = {.a = shapes[s], .gap = 2};
             case_open(&more, 3);
-            case_run(&more, threads[i]);
+            run_threads(&more, threads[i]);
             for (int x = 0; x < TENSORS; x++) {
                 assert_memory_equal(one.x[x], more.x[x],
                                     (size_t)(one.rows[x] * one.stride[x]) * sizeof(float));
@@ -271,14 +245,13 @@ static void test_threads_do_not_change_bits(void **state)
 }
 
 /* The gradient of sum(o * dout) by central differences of the definition, on sampled elements. */
-static void test_finite_differences(void **state)
+static void check_differences(const LpAttention *a)
 {
-    (void)state;
-    Case c = {.a = {1, 70, 75, 2, 3, 16, .causal = 1, .base_q = 5, .scale = 0.3f}};
+    Case c = {.a = *a};
     static const int inputs[] = {Q, K, V};
     static const int gradients[] = {DQ, DK, DV};
     case_open(&c, 11);
-    case_run(&c, 2);
+    run_threads(&c, 2);
     for (int which = 0; which < 3; which++) {
         double *x = c.y[inputs[which]];
         const long count = c.rows[inputs[which]] * c.width[inputs[which]];
@@ -305,6 +278,15 @@ static void test_finite_differences(void **state)
     case_close(&c);
 }
 
+static void test_finite_differences(void **state)
+{
+    (void)state;
+    static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f, 0.03f, 0.01f};
+    check_differences(&(LpAttention){1, 70, 75, 2, 3, 16, .causal = 1, .base_q = 5, .scale = 0.3f});
+    check_differences(&(LpAttention){1, 70, 75, 2, 3, 16, 24, .causal = 1, .base_q = 5,
+                                     .scale = 0.6f, .softcap = 0.7f, .slopes = slopes});
+}
+
 /* Two blocks of keys with the log-sum-exp of the whole: a ring's backward. dq adds up. */
 static void test_ring_blocks(void **state)
 {
@@ -312,10 +294,10 @@ static void test_ring_blocks(void **state)
     Case c = {.a = {1, 96, 96, 2, 2, 32, .causal = 1, .scale = 0.2f}};
     case_open(&c, 21);
     case_reference(&c);
-    case_run(&c, 2);
+    run_threads(&c, 2);
     const long size = c.rows[DQ] * c.stride[DQ];
     float *sum = room((size_t)size * sizeof *sum);
-    char *scratch = room(LP_ATTENTION_BACKWARD_BYTES(32, 2));
+    char *scratch = room(LP_ATTENTION_BACKWARD_BYTES(32, 32, 2));
     memset(sum, 0, (size_t)size * sizeof *sum);
     for (int block = 0; block < 2; block++) {
         LpAttention a = c.a;
@@ -345,6 +327,11 @@ int main(void)
         cmocka_unit_test(test_unequal_lengths),
         cmocka_unit_test(test_sequence_shards),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_value_widths),
+        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_starts),
         cmocka_unit_test(test_rows_that_see_nothing),
         cmocka_unit_test(test_large_scores),
         cmocka_unit_test(test_threads_do_not_change_bits),

@@ -36,12 +36,19 @@ static const Instance instances[] = {
     {"cuda/attention.cu", "LP_D=64 LP_ATTENTION_T=float LP_GRADIENT_T=float"},
     {"cuda/attention.cu", "LP_D=128 LP_ATTENTION_T=float LP_GRADIENT_T=float"},
     {"cuda/attention.cu", "LP_D=80 LP_ATTENTION_T=lp_bf16 LP_GRADIENT_T=float"},
+    {"cuda/attention.cu", "LP_D=64 LP_BENT=1 LP_ATTENTION_T=float LP_GRADIENT_T=float"},
+    {"cuda/attention.cu",
+     "LP_D=192 LP_DV=128 LP_BENT=1 LP_ATTENTION_T=lp_bf16 LP_GRADIENT_T=float"},
     {"cuda/attention_mma.cu", "LP_D=64 LP_GRADIENT_T=lp_bf16"},
     {"cuda/attention_mma.cu", "LP_D=80 LP_GRADIENT_T=lp_bf16"},
     {"cuda/attention_mma.cu", "LP_D=128 LP_GRADIENT_T=float"},
     {"cuda/attention_mma.cu", "LP_D=16 LP_GRADIENT_T=float"},
     {"cuda/embedding.cu", "LP_EMBEDDING_T=lp_bf16 LP_GRADIENT_T=float"},
     {"cuda/embedding.cu", "LP_EMBEDDING_T=float LP_GRADIENT_T=float"},
+    {"cuda/route.cu", "LP_ROUTE_T=lp_bf16"},
+    {"cuda/route.cu", "LP_ROUTE_T=float"},
+    {"cuda/expert.cu", "LP_EXPERT_T=lp_bf16 LP_GRADIENT_T=float"},
+    {"cuda/expert.cu", "LP_EXPERT_T=float LP_GRADIENT_T=lp_bf16"},
 };
 
 static const char *const architectures[] = {"sm_80", "sm_90a", "sm_100a"};

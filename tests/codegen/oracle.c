@@ -1,0 +1,207 @@
+/* oracle.c - what a trainer's files should hold, by the evaluator of the model in fp64.
+ *
+ *     oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR
+ *
+ * LOSSES: text, one number a step, as many as were trained. GRADS: the gradients of the first step.
+ * WEIGHTS: after the last. Initial weights are those of seed 0. Prints the worst distances. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/eval.h"
+#include "ir/model.h"
+#include "ir/plan.h"
+#include "runtime/io/safetensors.h"
+#include "runtime/io/stored.h"
+
+enum { HEADER_WORDS = 256 };
+
+typedef struct Oracle {
+    Arena *arena;
+    Net *net;
+    LpTensor *tensors;
+    int64_t rows, length;
+    int micros, steps;
+    double **param, **grad, **m, **v, *loss;
+    int32_t *tokens;
+} Oracle;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "oracle: %s\n", what);
+    exit(1);
+}
+
+/* As runtime/io/data.c cuts it: sample i is tokens [i length, i length + length]. */
+static void tokens_read(Oracle *o, const char *path)
+{
+    int32_t header[HEADER_WORDS];
+    FILE *file = fopen(path, "rb");
+    if (!file || fread(header, 4, HEADER_WORDS, file) != HEADER_WORDS)
+        fail("no tokens");
+    uint16_t *small = ARENA_ARRAY(o->arena, uint16_t, header[2]);
+    if (fread(small, 2, (size_t)header[2], file) != (size_t)header[2] ||
+        header[2] < o->steps * o->micros * o->rows * o->length + 1)
+        fail("too few tokens");
+    fclose(file);
+    o->tokens = ARENA_ARRAY(o->arena, int32_t, header[2]);
+    for (int i = 0; i < header[2]; i++)
+        o->tokens[i] = small[i];
+}
+
+static EvalBatch batch_of(const Oracle *o, int step, int micro)
+{
+    EvalBatch batch = {0};
+    int64_t n = o->rows * o->length, first = ((int64_t)step * o->micros + micro) * n;
+    double *data[DATA_COUNT];
+    for (int d = 0; d < DATA_COUNT; d++)
+        batch.data[d] = data[d] = ARENA_ARRAY(o->arena, double, n);
+    for (int64_t i = 0; i < n; i++) {
+        data[DATA_IDS][i] = o->tokens[first + i];
+        data[DATA_LABELS][i] = o->tokens[first + i + 1];
+        data[DATA_WEIGHT][i] = 1.0 / (double)(n * o->micros);
+    }
+    return batch;
+}
+
+/* The table of a trainer, and its initial values. */
+static void params_make(Oracle *o)
+{
+    static const LpFill fill[] = {
+        [INIT_NORMAL] = LP_NORMAL, [INIT_ONES] = LP_ONES, [INIT_ZEROS] = LP_ZEROS};
+    int n = o->net->params.n;
+    o->tensors = ARENA_ARRAY(o->arena, LpTensor, n);
+    double ***all[] = {&o->param, &o->grad, &o->m, &o->v};
+    for (int k = 0; k < 4; k++)
+        *all[k] = ARENA_ARRAY(o->arena, double *, n);
+    for (int i = 0; i < n; i++) {
+        const NetParam *net_param = &o->net->params.at[i];
+        const Graph *graph = o->net->classes.at[net_param->class];
+        const Param *param = &graph->params.at[net_param->param];
+        const Value *value = &graph->values.at[param->value];
+        LpTensor *tensor = &o->tensors[i];
+        *tensor = (LpTensor){.name = net_param->name,
+                             .ndims = param->stored,
+                             .fill = fill[param->init],
+                             .std = param->std,
+                             .tied = net_param->uses > 1};
+        LpShard whole = {.ndims = param->stored};
+        for (int d = 0, axis = 0; d < param->stored; d++) {
+            tensor->dims[d] = 1;
+            for (int k = 0; k < param->group[d]; k++)
+                tensor->dims[d] *= o->net->dims.at[value->dim[axis++]].extent;
+            whole.dims[d] = whole.extent[d] = tensor->dims[d];
+        }
+        for (int k = 0; k < 4; k++)
+            (*all[k])[i] = ARENA_ARRAY(o->arena, double, lp_tensor_count(tensor));
+        /* The trainer begins with these, rounded. */
+        float *first = ARENA_ARRAY(o->arena, float, lp_tensor_count(tensor));
+        lp_fill_shard(first, LP_F32, &whole, tensor->fill, tensor->std, 0, i);
+        for (int64_t e = 0; e < lp_tensor_count(tensor); e++)
+            o->param[i][e] = first[e];
+    }
+}
+
+static double distance(const double *got, const double *want, int64_t n)
+{
+    double over = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        over += (got[i] - want[i]) * (got[i] - want[i]);
+        all += want[i] * want[i];
+    }
+    return all > 0 ? sqrt(over / all) : sqrt(over);
+}
+
+static void compare(const Oracle *o, const char *what, const char *path, double *const *want)
+{
+    char error[1024];
+    int n = o->net->params.n;
+    LpStored *stored = lp_stored_new(o->tensors, n, error, sizeof error);
+    LpWeights *weights = stored ? lp_weights_open(path, error, sizeof error) : NULL;
+    if (!weights)
+        fail(error);
+    double worst = 0;
+    const char *name = "none";
+    for (int i = 0; i < n; i++) {
+        int64_t count = lp_tensor_count(&o->tensors[i]);
+        double *got = ARENA_ARRAY(o->arena, double, count);
+        for (int64_t at = 0, run; at < count; at += run) {
+            int index;
+            int64_t begin;
+            run = lp_stored_run(stored, i, at, count - at, &index, &begin);
+            const LpEntry *entry = lp_weights_find(weights, stored->tensors[index].name);
+            if (!entry || !lp_weights_read_run(weights, entry, begin, run, got, at, LP_F64, error,
+                                               sizeof error))
+                fail(stored->tensors[index].name);
+        }
+        double far = distance(got, want[i], count);
+        if (!(far <= worst)) {
+            worst = far;
+            name = o->tensors[i].name;
+        }
+    }
+    printf("%s %.3e %s\n", what, worst, name);
+    lp_weights_close(weights);
+    lp_stored_free(stored);
+}
+
+static void losses_read(Oracle *o, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    double value;
+    VEC(double) losses = {0};
+    while (file && fscanf(file, "%lf", &value) == 1)
+        vec_push(o->arena, &losses) = value;
+    if (!file || losses.n == 0)
+        fail("no losses");
+    fclose(file);
+    o->loss = losses.at;
+    o->steps = losses.n;
+}
+
+static void run(Oracle *o, const char *grads, double lr)
+{
+    Job job = job_default();
+    EvalAdam adam = {.beta1 = job.beta1,
+                     .beta2 = job.beta2,
+                     .eps = job.eps,
+                     .decay = job.decay,
+                     .clip = job.clip};
+    double worst = 0;
+    EvalBatch *batch = ARENA_ARRAY(o->arena, EvalBatch, o->micros);
+    for (int step = 0; step < o->steps; step++) {
+        for (int micro = 0; micro < o->micros; micro++)
+            batch[micro] = batch_of(o, step, micro);
+        double loss = eval_net(o->net, (const double *const *)o->param, batch, o->micros, o->grad);
+        worst = fmax(worst, fabs(o->loss[step] - loss));
+        if (step == 0)
+            compare(o, "grads", grads, o->grad);
+        eval_step(o->net, &adam, lr, step + 1, o->param, o->m, o->v,
+                  (const double *const *)o->grad);
+    }
+    printf("loss %.3e\n", worst);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 10)
+        fail("oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR");
+    Arena *arena = arena_new("oracle");
+    Diag *diag = diag_new(arena);
+    Oracle o = {.arena = arena,
+                .length = atoll(argv[7]),
+                .micros = atoi(argv[8]),
+                .rows = atoll(argv[6]) / atoi(argv[8])};
+    losses_read(&o, argv[3]);
+    tokens_read(&o, argv[2]);
+    o.net = model_load(arena, diag, argv[1], o.rows, o.length, 1, NULL);
+    diag_print(diag, stderr, false);
+    if (!o.net)
+        return 1;
+    params_make(&o);
+    run(&o, argv[4], atof(argv[9]));
+    compare(&o, "weights", argv[5], o.param);
+    arena_free(arena);
+    return 0;
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""test_kinds.py - trainers of every kind of model against transformers, under several plans.
+
+    test_kinds.py LPLAN [WORD ...]
+
+tests/golden/kinds has the oracle in double precision: losses and gradient norms of five steps, and the
+gradients of step 0, name by name. Trainers compute in fp32. Experts run data-, tensor- and
+pipeline-parallel too."""
+import json
+import sys
+
+import e2e
+from e2e import GOLDEN, Failed
+from test_golden import distance, same_tensors
+
+KINDS = sorted(folder.name for folder in (GOLDEN / "kinds").iterdir())
+PLANS = {"1 rank": {}, "dp2": {"dp": 2}, "tp2": {"tp": 2}, "pp2": {"pp": 2}}
+# Every op that the dense kinds add is split in one of these.
+MORE = {
+    "tp2+sp": {"tp": 2, "sp": 1},
+    "dp2.tp2": {"dp": 2, "tp": 2},
+    "tp2.pp2": {"tp": 2, "pp": 2},
+}
+MANY = ["mixtral", "deepseek_v3", "gpt_oss", "llama4"]
+
+# Relative; measured 2e-7 at most for the first two, 2e-6 for the gradients.
+TOLERANCE = {"loss": 1e-6, "grad_norm": 1e-6, "grad_step0": 1e-5}
+STEPS, BATCH, SEQ = 5, 4, 16
+
+
+def check(shop, kind, name, pins):
+    source = GOLDEN / "kinds" / kind
+    expected = json.loads((source / "expected.json").read_text())
+    want = e2e.tensors_of(source / "grads_step0.safetensors")
+    place = shop.path / f"{kind}-{name.replace(' ', '')}"
+    place.mkdir()
+    plan = e2e.plan(source / "config.json", pins, place / "plan.json", BATCH, SEQ)
+    e2e.build(plan, place / "trainer", shop.cache, "--no-check")
+    options = {"--data": source / "tokens.bin", "--init": source / "model.safetensors",
+               "--steps": STEPS, "--lr": 1e-3, "--schedule": "constant", "--warmup": 0,
+               "--beta1": 0.9, "--beta2": 0.95, "--eps": 1e-8, "--weight-decay": 0.1, "--clip": 1,
+               "--dump-grads": place / "grads.safetensors", "--save": place / "after.safetensors"}
+    log = e2e.train(place / "trainer", place / "log", "--deterministic",
+                    *[word for pair in options.items() for word in pair])
+    got = e2e.tensors_of(place / "grads.safetensors")
+    # A bias that only chooses experts has no gradient: not of the oracle, zero of the trainer.
+    for frozen in [tensor for tensor in got if tensor not in want]:
+        if "correction_bias" not in frozen or any(got.pop(frozen)[1]):
+            raise Failed(f"a gradient of {frozen}")
+    same_tensors(got, want, "gradients")
+    # What is saved is what was read: every tensor under its name and shape.
+    before = e2e.tensors_of(source / "model.safetensors")
+    same_tensors(e2e.tensors_of(place / "after.safetensors"), before, "weights")
+    figures = {
+        "loss": (e2e.relative(e2e.column(log, "loss"), expected["losses_fp64"][:STEPS]), "the steps"),
+        "grad_norm": (e2e.relative(e2e.column(log, "grad_norm"), expected["grad_norms_fp64"]),
+                      "the steps"),
+        "grad_step0": distance(got, want, None, {}),
+    }
+    words = "  ".join(f"{key} {value:.1e}" for key, (value, _) in figures.items())
+    print(f"# {kind:11} {name:8} {words}", flush=True)
+    wrong = [f"{key}: {value:.3e} in {whose}, of at most {TOLERANCE[key]:.0e}"
+             for key, (value, whose) in figures.items() if not value <= TOLERANCE[key]]
+    if wrong:
+        raise Failed("\n".join(wrong))
+
+
+def main():
+    tap = e2e.Tap()
+    only = sys.argv[2:]
+    with e2e.Workshop() as shop:
+        for kind in KINDS:
+            for name, pins in {**PLANS, **(MORE if kind in MANY else {})}.items():
+                title = f"{kind} {name}"
+                if not only or any(word in title for word in only):
+                    tap.case(title, check, shop, kind, name, pins)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()
