@@ -46,6 +46,25 @@ static void print_capacity(BodyPrinter *p, const Node *node, int from, int to)
               (long long)a->bound, body_reads(p, from), body_writes(p, to));
 }
 
+/* One count of everything, or one for each index of the leading axes. */
+static void print_tally(BodyPrinter *p, int from, int to)
+{
+    const Copy *out = body_copy(p, to);
+    int last = body_value(p, to)->axes - 1;
+    long long experts = last_extent(p, to), rows = out->elements / experts;
+    long long each = body_copy(p, from)->elements / rows;
+    const char *base = body_origin(p, to, last), *in = body_reads(p, from),
+               *count = body_writes(p, to);
+    if (rows == 1) {
+        emit_line(p->emit, "lp_tally(%lld, %lld, %s, %s, %s);", each, experts, base, in, count);
+        return;
+    }
+    emit_open(p->emit, "for (long i = 0; i < %lld; i++)", rows);
+    emit_line(p->emit, "lp_tally(%lld, %lld, %s, %s + i * %lld, %s + i * %lld);", each, experts,
+              base, in, each, count, experts);
+    emit_close_slim(p->emit);
+}
+
 void trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
     p->t->routes.used = true;
@@ -57,9 +76,7 @@ void trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const 
         print_capacity(p, node, in[0], out[0]);
         break;
     case OP_TALLY:
-        emit_line(p->emit, "lp_tally(%lld, %lld, %s, %s, %s);",
-                  (long long)body_copy(p, in[0])->elements, last_extent(p, out[0]),
-                  body_origin(p, out[0], 0), body_reads(p, in[0]), body_writes(p, out[0]));
+        print_tally(p, in[0], out[0]);
         break;
     case OP_TAKE:
         emit_line(p->emit, "lp_take(%lld, %lld, %lld, %s, %s, %s);", rows_of(p, in[0]),

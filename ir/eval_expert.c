@@ -132,10 +132,11 @@ void eval_tally(const Eval *e)
     WALK(w, e, e->set[0])
     {
         int64_t row = eval_local_row(e, &w, l);
+        double *count = eval_out(e, &w, 0);
         if (row != NONE)
-            e->out[0][row] += 1;
+            count[row * e->stride[MAX_IN][l]] += 1;
         else
-            e->out[0][0] += eval_id_poison(e, &w);
+            *count += eval_id_poison(e, &w);
     }
 }
 

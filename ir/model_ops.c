@@ -524,7 +524,7 @@ static bool read_broadcast(Reader *r, Json op)
 
 /* ---- the table ---- */
 
-enum { MAX_KEYS = 16 };
+enum { MAX_KEYS = 20 };
 
 typedef struct OpReader {
     const char *name;
@@ -558,10 +558,10 @@ static const OpReader op_readers[] = {
      {"scale", "window", "chunk", "causal", "softcap", "alibi", "sink", "in", "out"}},
     {"router",
      model_read_router,
-     12,
-     16,
+     13,
+     17,
      {"score", "after", "groups", "kept", "by", "renormalise", "epsilon", "scale", "capacity",
-      "balance", "z", "bias_rate", "bias", "k", "in", "out"}},
+      "balance", "balance_over", "z", "bias_rate", "bias", "k", "in", "out"}},
     {"expert_linear",
      model_read_expert_linear,
      0,

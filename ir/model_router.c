@@ -18,6 +18,7 @@ typedef struct Router {
     bool after; /* scores are taken of the chosen logits alone */
     bool renormalise;
     double epsilon, scale, capacity, balance, z, bias_rate;
+    int by_sequence; /* balance of each sequence, not of the micro-batch */
     Attr_topk topk;
     const char *row, *all, *few; /* letters: [A], [A e], [A k] */
 } Router;
@@ -40,6 +41,10 @@ static bool router_attrs(Reader *r, Router *a)
         !model_number(r, op, "bias_rate", 0, 1e3, &a->bias_rate) ||
         !model_whole(r, op, "groups", 1, 1 << 20, &a->topk.groups) ||
         !model_whole(r, op, "kept", 1, 1 << 20, &a->topk.kept))
+        return false;
+    static const char *const over[] = {"batch", "sequence"};
+    Json of = model_attribute(r, op, "balance_over");
+    if (model_present(of) && !json_word(of, over, 2, &a->by_sequence))
         return false;
     Json at = model_attribute(r, op, "by");
     if (model_present(at) && !json_word(at, word, words, &by))
@@ -195,12 +200,49 @@ static ValueId token_weights(Reader *r)
     return graph->data[DATA_WEIGHT];
 }
 
-/* Terms of the objective beside the loss, each of a micro-batch and weighted by its share W of the
- * step's tokens (so that micro-batches add up to one mean):
- *   balance c e W sum_e f_e P_e, with f the share of choices and P the mean score of an expert
- *   z       c sum weight (log sum exp logits)^2
- * Both are known by their gradients (Switch Transformer, Fedus et al. 2022; ST-MoE, Zoph et al.).
- */
+/* c e sum_e f_e P_e, with f the share of choices and P the mean score of an expert, known by its
+ * gradient at the scores (Switch Transformer, Fedus et al. 2022). Both are taken over the tokens of
+ * a global micro-batch, or of each sequence (DeepSeek-V3): then no plan changes it. Weighted by the
+ * share of the step's tokens, so that all together are one mean. */
+static void seed_balance(Reader *r, const Router *a, ValueId scores, ValueId choice)
+{
+    const char *e = model_shape_letters(r, &a->experts, 1);
+    const char *b = a->by_sequence ? model_shape_letters(r, &r->net->batch, 1) : "";
+    const char *of = arena_printf(r->arena, "%s%s", b, e);
+    double tokens = (double)r->net->dims.at[r->net->sequence].extent;
+    if (!a->by_sequence)
+        tokens *= (double)r->net->dims.at[r->net->batch].extent;
+    double k = (double)r->net->dims.at[a->k].extent;
+    double experts = (double)r->net->dims.at[a->experts].extent;
+    Attrs factor = {.scale = {.factor = a->balance * experts / (tokens * k * tokens)}};
+    ValueId weight = token_weights(r);
+    ValueId count = model_node(r, OP_TALLY, named(r, a, "count"),
+                               arena_printf(r->arena, "%s->%s", a->few, of), NULL, &choice, 1);
+    ValueId share = model_node(r, OP_REDUCE, named(r, a, "step_share"),
+                               arena_printf(r->arena, "%s->%s", a->row, b), NULL, &weight, 1);
+    ValueId part = map(r, a, OP_SCALE, "load", of, &factor, count);
+    ValueId each = join(r, a, OP_EINSUM, "balance", of, part, b, share, of);
+    ValueId by = model_node(r, OP_BROADCAST, named(r, a, "balance_grad"),
+                            arena_printf(r->arena, "%s->%s", of, a->all), NULL, &each, 1);
+    vec_push(r->arena, &r->graph->seeds) = (Seed){scores, by};
+}
+
+/* c sum weight (log sum exp logits)^2 (ST-MoE, Zoph et al. 2022). */
+static void seed_z(Reader *r, const Router *a)
+{
+    ValueId weight = token_weights(r);
+    Attrs log = {.act = {.kind = ACT_LOG}}, twice = {.scale = {.factor = 2 * a->z}};
+    ValueId max = model_node(r, OP_VMAX, named(r, a, "max"),
+                             arena_printf(r->arena, "%s->%s", a->all, a->row), NULL, &a->logits, 1);
+    ValueId sum = join(r, a, OP_SUMEXP, "sumexp", a->all, a->logits, a->row, max, a->row);
+    ValueId part = map(r, a, OP_ACT, "log", a->row, &log, sum);
+    ValueId all = join(r, a, OP_ADD, "lse", a->row, part, a->row, max, a->row);
+    ValueId wide = map(r, a, OP_SCALE, "z", a->row, &twice, all);
+    ValueId by = join(r, a, OP_MUL, "z_grad", a->row, wide, a->row, weight, a->row);
+    vec_push(r->arena, &r->graph->seeds) = (Seed){all, by};
+}
+
+/* Terms of the objective beside the loss. */
 static bool side_terms(Reader *r, const Router *a, ValueId scores, ValueId choice)
 {
     if (a->balance == 0 && a->z == 0)
@@ -211,36 +253,10 @@ static bool side_terms(Reader *r, const Router *a, ValueId scores, ValueId choic
         diag_help(r->diag, "leave out \"balance\" and \"z\", or \"after\"");
         return false;
     }
-    const char *e = model_shape_letters(r, &a->experts, 1);
-    ValueId weight = token_weights(r);
-    if (a->balance > 0) {
-        double tokens = (double)r->net->dims.at[r->net->batch].extent *
-                        (double)r->net->dims.at[r->net->sequence].extent;
-        double k = (double)r->net->dims.at[a->k].extent;
-        double experts = (double)r->net->dims.at[a->experts].extent;
-        Attrs factor = {.scale = {.factor = a->balance * experts / (tokens * k * tokens)}};
-        ValueId count = model_node(r, OP_TALLY, named(r, a, "count"),
-                                   arena_printf(r->arena, "%s->%s", a->few, e), NULL, &choice, 1);
-        ValueId share = model_node(r, OP_REDUCE, named(r, a, "step_share"),
-                                   arena_printf(r->arena, "%s->", a->row), NULL, &weight, 1);
-        ValueId part = map(r, a, OP_SCALE, "load", e, &factor, count);
-        ValueId each = join(r, a, OP_EINSUM, "balance", e, part, "", share, e);
-        ValueId by = model_node(r, OP_BROADCAST, named(r, a, "balance_grad"),
-                                arena_printf(r->arena, "%s->%s", e, a->all), NULL, &each, 1);
-        vec_push(r->arena, &r->graph->seeds) = (Seed){scores, by};
-    }
-    if (a->z > 0) {
-        Attrs log = {.act = {.kind = ACT_LOG}}, twice = {.scale = {.factor = 2 * a->z}};
-        ValueId max =
-            model_node(r, OP_VMAX, named(r, a, "max"),
-                       arena_printf(r->arena, "%s->%s", a->all, a->row), NULL, &a->logits, 1);
-        ValueId sum = join(r, a, OP_SUMEXP, "sumexp", a->all, a->logits, a->row, max, a->row);
-        ValueId part = map(r, a, OP_ACT, "log", a->row, &log, sum);
-        ValueId all = join(r, a, OP_ADD, "lse", a->row, part, a->row, max, a->row);
-        ValueId wide = map(r, a, OP_SCALE, "z", a->row, &twice, all);
-        ValueId by = join(r, a, OP_MUL, "z_grad", a->row, wide, a->row, weight, a->row);
-        vec_push(r->arena, &r->graph->seeds) = (Seed){all, by};
-    }
+    if (a->balance > 0)
+        seed_balance(r, a, scores, choice);
+    if (a->z > 0)
+        seed_z(r, a);
     return true;
 }
 

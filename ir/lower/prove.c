@@ -215,6 +215,8 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
         return false;
     /* clip is active: the norm of such random weights is far above it */
     image->job.clip = image->job.clip > 0 ? 0.05 : image->job.clip;
+    /* a gradient that is zero but for rounding must not become a whole step */
+    image->job.eps = image->job.eps > 1e-6 ? image->job.eps : 1e-6;
     Trial trial = {
         .arena = arena, .plan = image, .net = small, .rounds = options->rounds, .lr = 0.05};
     make_params(&trial, options->seed);

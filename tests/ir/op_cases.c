@@ -112,6 +112,7 @@ const OpCase op_cases[] = {
     {OP_TOPK, "be->bk", {.topk = {.groups = 2, .kept = 1, .by = GROUP_MAX}}, 0, 0, false},
     {OP_CAPACITY, "bsk->bsk", {.capacity = {.experts = 4, .bound = 1}}, 0, 0, false},
     PLAIN(OP_TALLY, "bsk->e"),
+    PLAIN(OP_TALLY, "bsk->be"),
     PLAIN(OP_TAKE, "bsk,bse->bsk"),
     PLAIN(OP_EXPERT, "bsk,bsh,efh->bskf"),
     PLAIN(OP_EXPERT, "bsk,bsh,ehf->bskf"),

@@ -98,6 +98,7 @@ static void test_binding(void **state)
         {OP_TOPK, "bsv->bsr", "vr", "", "bsr"},
         {OP_CAPACITY, "bsr->bsr", "sr", "", "bsr"},
         {OP_TALLY, "bsr->v", "", "v", "v"},
+        {OP_TALLY, "bsr->bv", "", "v", "bv"},
         {OP_TAKE, "bsr,bsv->bsr", "v", "", "bsr"},
         {OP_SPREAD, "bsr,bsr->bsv", "rv", "", "bsv"},
         {OP_EXPERT, "bsr,bsh,vgdh->bsrgd", "r", "v", "bsrgd"},
