@@ -214,7 +214,7 @@ int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */
 int64_t node_flops(const Net *net, const Node *node);
-int64_t node_flops_local(const Node *node, const int64_t extent[MAX_LETTERS]);
+int64_t node_flops_local(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS]);
 /* Scratch bytes of one launch on a block, by the rule of the op's row in kernels.def. */
 int64_t node_workspace_bytes(const Graph *graph, const Node *node,
                              const int64_t extent[MAX_LETTERS], int threads);

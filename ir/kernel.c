@@ -35,7 +35,19 @@ static int64_t two_width_flops(const Node *node, const int64_t extent[MAX_LETTER
     return extent_product(pairs, sum);
 }
 
-int64_t node_flops_local(const Node *node, const int64_t extent[MAX_LETTERS])
+/* Of the work of all experts the part of those in a block: choices fall on all alike. */
+static int64_t of_experts(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS],
+                          int64_t flops)
+{
+    for (int l = 0; l < node->sig.letters; l++) {
+        int64_t all = letter_extent(net, node, l);
+        if ((node->sig.base >> l & 1) && extent[l] < all)
+            return extent_product(flops / all, extent[l]) + flops % all * extent[l] / all;
+    }
+    return flops;
+}
+
+int64_t node_flops_local(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS])
 {
     Form form = op_info[node->op].form;
     uint16_t width = node->sig.nosplit & (uint16_t)~node->sig.base;
@@ -47,6 +59,8 @@ int64_t node_flops_local(const Node *node, const int64_t extent[MAX_LETTERS])
             continue;
         flops = extent_product(flops, extent[l]);
     }
+    if (form == FORM_expert || form == FORM_expert_dw)
+        flops = of_experts(net, node, extent, flops);
     return flops;
 }
 
@@ -55,7 +69,7 @@ int64_t node_flops(const Net *net, const Node *node)
     int64_t extent[MAX_LETTERS];
     for (int l = 0; l < node->sig.letters; l++)
         extent[l] = letter_extent(net, node, l);
-    return node_flops_local(node, extent);
+    return node_flops_local(net, node, extent);
 }
 
 /* Mirrors LP_ATTENTION_FORWARD_FLOATS and LP_ATTENTION_BACKWARD_FLOATS of

@@ -54,7 +54,7 @@ int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Pl
     int64_t extent[MAX_LETTERS];
     for (int l = 0; l < node->sig.letters; l++)
         extent[l] = local_letter(net, mesh, graph, node, in, out, l);
-    return node_flops_local(node, extent);
+    return node_flops_local(net, node, extent);
 }
 
 static bool is_matmul(Form form)

@@ -35,7 +35,7 @@ static int64_t plain_node_ns(const void *context, const Graph *graph, const Node
                  place_elements(plain->mesh, plain->net, &graph->values.at[node->out[k]], &out[k]);
     int64_t compute = 0, memory = 0;
     if (plain->flops_per_us > 0)
-        compute = node_flops_local(node, extent) * 1000 / plain->flops_per_us;
+        compute = node_flops_local(plain->net, node, extent) * 1000 / plain->flops_per_us;
     if (plain->bytes_per_us > 0)
         memory = bytes * 1000 / plain->bytes_per_us;
     return compute > memory ? compute : memory;
