@@ -33,10 +33,12 @@ static bool rows_read(const char *name, size_t *ret_length, int64_t *ret_from, i
     *ret_to = -1;
     if (!open)
         return true;
-    long long from = 0, to = 0;
-    int used = 0;
-    if (sscanf(open, "[%lld:%lld]%n", &from, &to, &used) != 2 || used == 0 || open[used] ||
-        from < 0 || to <= from)
+    char *colon = NULL, *end = NULL;
+    long long from = strtoll(open + 1, &colon, 10);
+    if (colon == open + 1 || *colon != ':')
+        return false;
+    long long to = strtoll(colon + 1, &end, 10);
+    if (end == colon + 1 || strcmp(end, "]") != 0 || from < 0 || to <= from)
         return false;
     *ret_from = from;
     *ret_to = to;
