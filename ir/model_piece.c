@@ -139,14 +139,19 @@ static const char *param_value_name(Reader *r, const char *text)
     const char *hole = strstr(text, "{i}.");
     if (hole)
         text = hole + strlen("{i}.");
-    char *name = arena_printf(r->arena, "w.%s", text);
-    if (strchr(text, '.') && name_is_identifier(text, true))
-        name += strlen("w.");
-    for (char *c = name; *c; c++) {
-        if (strchr("-{}[]:", *c))
+    const char *each = strstr(text, "{e}.");
+    if (each)
+        text = arena_printf(r->arena, "%.*s%s", (int)(each - text), text, each + strlen("{e}."));
+    char *clean = arena_strdup(r->arena, text);
+    char *rows = strchr(clean, '[');
+    if (rows) /* NAME[a:b] as NAME_a_b */
+        clean[strlen(clean) - 1] = '\0';
+    for (char *c = clean; *c; c++) {
+        if (strchr("-{}[:", *c))
             *c = '_';
     }
-    return graph_fresh_name(r->graph, name);
+    bool own = strchr(clean, '.') && name_is_identifier(clean, true);
+    return graph_fresh_name(r->graph, own ? clean : arena_printf(r->arena, "w.%s", clean));
 }
 
 bool model_param(Reader *r, Json at, Shape shape, const int *group, int stored, Init init,
