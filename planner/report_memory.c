@@ -119,8 +119,13 @@ static const char *short_name(Arena *arena, const Graph *graph, const char *name
         begin -= begin > 0 && begin < end; /* the dot */
         while (begin > 0 && name[begin - 1] != '.')
             begin--;
-    } while (begin > 0 && (ends_another(graph, name, begin, end) || is_part(graph, name, begin)));
-    return arena_strndup(arena, name + begin, end - begin);
+    } while (begin > 0 && (name[begin] == '{' || ends_another(graph, name, begin, end) ||
+                           is_part(graph, name, begin)));
+    const char *text = arena_strndup(arena, name + begin, end - begin),
+               *each = strstr(text, "{e}.");
+    if (!each)
+        return text;
+    return arena_printf(arena, "%.*s%s", (int)(each - text), text, each + strlen("{e}."));
 }
 
 typedef struct ShardRow {
@@ -232,8 +237,15 @@ static void put_legend(Str *str, const Report *report)
     static const struct {
         char letter;
         const char *name;
-    } usual[] = {{'h', "hidden"},     {'g', "key-value heads"}, {'r', "query heads of each"},
-                 {'d', "head width"}, {'f', "feed-forward"},    {'v', "vocabulary"},
+    } usual[] = {{'h', "hidden"},
+                 {'g', "key-value heads"},
+                 {'r', "query heads of each"},
+                 {'d', "head width"},
+                 {'f', "feed-forward"},
+                 {'v', "vocabulary"},
+                 {'e', "experts"},
+                 {'i', "feed-forward of an expert"},
+                 {'j', "feed-forward of shared experts"},
                  {'p', "positions"}};
     const Net *net = report->it->net;
     Str text = str_new(report->arena);
