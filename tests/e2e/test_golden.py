@@ -5,8 +5,10 @@
 
 Tolerances are those of each folder's expected.json. Under every plan: losses, gradient norms, the
 gradients of step 0 before clipping, the weights after five steps, and every name and shape."""
+import concurrent.futures
 import json
 import math
+import os
 import sys
 
 import e2e
@@ -109,7 +111,8 @@ class Golden:
                 for key, (value, whose) in figures.items() if not value <= limits[key]}
 
 
-def check(shop, golden, name, pins):
+def build(shop, golden, name, pins):
+    """The folder of a plan and its trainer, compiled as users compile."""
     job = golden.expected["job"]
     place = shop.path / f"{golden.name}-{name.replace(' ', '')}"
     place.mkdir()
@@ -117,6 +120,11 @@ def check(shop, golden, name, pins):
                     job["seq"])
     # The C check is the business of test_plans; here the trainer's numbers are.
     e2e.build(plan, place / "trainer", shop.cache, "--no-check")
+    return place
+
+
+def check(golden, name, built):
+    place = built.result()
     figures, grads = golden.train(place, golden.options())
     words = "  ".join(f"{key} {value:.1e}" for key, (value, _) in figures.items())
     print(f"# {golden.name:10} {name:8} {words}", flush=True)
@@ -150,13 +158,12 @@ def check_twist(shop, golden, change, wanted):
 def main():
     tap = e2e.Tap()
     only = sys.argv[2:]
-    with e2e.Workshop() as shop:
-        for model in MODELS:
-            golden = Golden(model)
-            for name, pins in PLANS.items():
-                title = f"{model} {name}"
-                if not only or any(word in title for word in only):
-                    tap.case(title, check, shop, golden, name, pins)
+    rows = [(golden, name, pins) for golden in map(Golden, MODELS) for name, pins in PLANS.items()
+            if not only or any(word in f"{golden.name} {name}" for word in only)]
+    with e2e.Workshop() as shop, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as builders:
+        built = [builders.submit(build, shop, *row) for row in rows]
+        for (golden, name, _), folder in zip(rows, built):
+            tap.case(f"{golden.name} {name}", check, golden, name, folder)
         golden = Golden("llama")
         for name, (change, wanted) in TWISTS.items():
             if not only or "twist" in only:
