@@ -34,13 +34,10 @@ typedef struct Rows {
 /* Rows [from, to) of NAME, of a parameter called NAME[from:to]; false for other names. */
 static bool rows_of(Trainer *t, const NetParam *param, Rows *ret)
 {
-    const char *open = strchr(param->name, '[');
-    char *end = NULL;
-    if (!open)
+    size_t stem;
+    if (!param_name_rows(param->name, &stem, &ret->from, &ret->to))
         return false;
-    ret->name = arena_printf(t->arena, "%.*s", (int)(open - param->name), param->name);
-    ret->from = strtoll(open + 1, &end, 10);
-    ret->to = strtoll(end + 1, &end, 10);
+    ret->name = arena_strndup(t->arena, param->name, stem);
     return true;
 }
 

@@ -290,27 +290,31 @@ void graph_put_sig(Str *str, const Graph *graph, const Node *node)
     sig_put(str, &text);
 }
 
-static const char *rows_fault(const char *at)
+bool param_name_rows(const char *text, size_t *ret_stem, int64_t *ret_from, int64_t *ret_to)
 {
+    const char *open = strchr(text, '[');
     char *end = NULL;
-    bool digit = at[1] >= '0' && at[1] <= '9';
-    long long from = strtoll(at + 1, &end, 10), to = 0;
-    bool fine = digit && *end == ':' && end[1] >= '0' && end[1] <= '9';
-    if (fine)
-        to = strtoll(end + 1, &end, 10);
-    return fine && strcmp(end, "]") == 0 && to > from ? NULL : "rows are written [from:to]";
+    if (!open || open[1] < '0' || open[1] > '9')
+        return false;
+    *ret_stem = (size_t)(open - text);
+    *ret_from = strtoll(open + 1, &end, 10);
+    if (*end != ':' || end[1] < '0' || end[1] > '9')
+        return false;
+    *ret_to = strtoll(end + 1, &end, 10);
+    return strcmp(end, "]") == 0 && *ret_to > *ret_from;
 }
 
 const char *param_name_fault(const char *text)
 {
-    size_t length = strlen(text);
+    size_t length = strlen(text), stem;
+    int64_t from, to;
     if (length == 0 || length > 200)
         return "a name has 1 to 200 characters";
     for (const char *c = text; *c; c++) {
         bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
         bool other = (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
         if (*c == '[' && c > text)
-            return rows_fault(c);
+            return param_name_rows(text, &stem, &from, &to) ? NULL : "rows are written [from:to]";
         if (*c == '{' && (strncmp(c, "{i}", 3) == 0 || strncmp(c, "{e}", 3) == 0)) {
             if (strstr(c + 3, c[1] == 'i' ? "{i}" : "{e}"))
                 return "{i} and {e} stand once";

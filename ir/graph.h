@@ -194,6 +194,8 @@ bool param_same_shape(const Net *net, const NetParam *param, int class, int inde
  *   NAME[a:b]   rows a to b of the stored tensor NAME, whose other rows are other parameters
  * Why the text is no such name, or NULL. */
 const char *param_name_fault(const char *text);
+/* The rows of NAME[from:to], and how long NAME is; false for a name without proper ones. */
+bool param_name_rows(const char *text, size_t *ret_stem, int64_t *ret_from, int64_t *ret_to);
 /* Parameter name with {i} replaced. */
 const char *param_name(Arena *arena, const Param *param, int index);
 

@@ -179,6 +179,11 @@ bool model_param(Reader *r, Json at, Shape shape, const int *group, int stored, 
             diag_help(r->diag, "one name is one tensor: give the second another name");
             return false;
         }
+        if (known->frozen || known->rate > 0) {
+            json_fail(at, "parameter \"%s\" is not trained by gradients", text);
+            diag_help(r->diag, "what another op trains is a tensor of its own");
+            return false;
+        }
         *ret = known->value;
         return true;
     }

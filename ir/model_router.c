@@ -105,7 +105,7 @@ static ValueId score(Reader *r, const Router *a, const char *letters, ValueId x)
 /* How much more than its share an expert was chosen, times the number of experts, so that all
  * numbers are whole: experts x choices - tokens x k. Its sign moves the bias (Wang et al. 2024,
  * Auxiliary-Loss-Free Load Balancing). */
-static void seed_bias(Reader *r, const Router *a, ValueId choice)
+static void seed_bias(Reader *r, const Router *a, ValueId bias, ValueId choice)
 {
     const char *e = model_shape_letters(r, &a->experts, 1);
     double experts = (double)r->net->dims.at[a->experts].extent, tokens = 1;
@@ -120,10 +120,7 @@ static void seed_bias(Reader *r, const Router *a, ValueId choice)
     ValueId load = map(r, a, OP_SCALE, "load_all", e, &each, count);
     ValueId even = map(r, a, OP_SCALE, "even", e, &share, one);
     ValueId over = join(r, a, OP_ADD, "over", e, load, e, even, e);
-    const Param *bias = NULL;
-    for (int p = 0; p < r->graph->params.n; p++)
-        bias = r->graph->params.at[p].rate > 0 ? &r->graph->params.at[p] : bias;
-    vec_push(r->arena, &r->graph->seeds) = (Seed){bias->value, over};
+    vec_push(r->arena, &r->graph->seeds) = (Seed){bias, over};
 }
 
 /* The experts of each token: the k best by score, a bias of the experts added for the choice only.
@@ -131,12 +128,18 @@ static void seed_bias(Reader *r, const Router *a, ValueId choice)
 static bool choose(Reader *r, const Router *a, ValueId scores, ValueId *ret)
 {
     const char *e = model_shape_letters(r, &a->experts, 1);
-    ValueId by = scores;
+    ValueId by = scores, bias = NONE;
     if (json_has(a->op, "bias")) {
-        ValueId bias;
+        Json at = json_get(a->op, "bias");
         Shape shape = {.axes = 1, .dim = {a->experts}};
-        if (!model_param(r, json_get(a->op, "bias"), shape, (int[]){1}, 1, INIT_ZEROS, &bias))
+        int known = r->graph->params.n;
+        if (!model_param(r, at, shape, (int[]){1}, 1, INIT_ZEROS, &bias))
             return false;
+        if (r->graph->params.n == known) {
+            json_fail(at, "parameter \"%s\" is used by another op of the block", model_text(at));
+            diag_help(r->diag, "nothing trains the bias of a router: it is a tensor of its own");
+            return false;
+        }
         Param *param = &r->graph->params.at[r->graph->values.at[bias].out];
         param->decay = false;
         param->rate = a->bias_rate;
@@ -146,8 +149,8 @@ static bool choose(Reader *r, const Router *a, ValueId scores, ValueId *ret)
     Attrs topk = {.topk = a->topk};
     *ret = model_node(r, OP_TOPK, named(r, a, "best"),
                       arena_printf(r->arena, "%s->%s", a->all, a->few), &topk, &by, 1);
-    if (a->bias_rate > 0 && json_has(a->op, "bias"))
-        seed_bias(r, a, *ret);
+    if (a->bias_rate > 0 && bias != NONE)
+        seed_bias(r, a, bias, *ret);
     return true;
 }
 

@@ -361,6 +361,13 @@ static const Bad bad_models[] = {
     {MIDDLE(LINEAR("x", "y", "f", "w{i}.{e}.{e}")), "stand once", "{e}"},
     {EXPERTS(ROUTER("softmax", "k", "")), "no value \"l\"", "order"},
     {EXPERTS(GATE "," ROUTER("softnax", "k", "")), "softnax", "softmax"},
+    {EXPERTS(GATE "," ROUTER(
+         "sigmoid", "k",
+         ",\"bias\":\"t{i}\",\"bias_rate\":0.1") ","
+                                                 "{\"op\":\"router\",\"in\":\"l\",\"out\":[\"c2\","
+                                                 "\"p2\"],\"k\":\"k\",\"score\":\"sigmoid\","
+                                                 "\"bias\":\"t{i}\"}"),
+     "not trained by gradients", "of its own"},
     {EXPERTS(GATE "," ROUTER("softmax", "v", "")), "8 experts are chosen", "\"kept\""},
     {EXPERTS(GATE "," ROUTER("softmax", "e", "")), "has not", "add a dim"},
     {EXPERTS(GATE "," ROUTER("sigmoid", "k", ",\"groups\":3,\"kept\":1")),
