@@ -208,7 +208,13 @@ static void say_death(Listener *listener, const Launch *launch, int status)
     Arena *arena = listener->arena;
     Str text = str_new(arena);
     if (listener->rank < 0) {
-        fprintf(listener->err, "lplan: the job ended with status %d\n", status);
+        /* mpirun ends as the rank did, and may have lost it before it knew which one it was */
+        if (status > 128 && status <= 128 + 64)
+            fprintf(listener->err,
+                    "lplan: a rank died of signal %d (%s) before it was known which\n",
+                    status - 128, strsignal(status - 128));
+        else
+            fprintf(listener->err, "lplan: the job ended with status %d\n", status);
         return;
     }
     char *path = arena_printf(arena, "%s/rank-%d.status", launch->log, listener->rank);
