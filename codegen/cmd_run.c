@@ -84,8 +84,12 @@ int cmd_run(int argc, char **argv)
             }
             continue;
         }
-        if (is_option(argv[i], "--log"))
+        if (is_option(argv[i], "--log")) {
             launch.log = option_value(argc, argv, &i);
+        } else if (is_option(argv[i], "--timeout")) {
+            const char *seconds = option_value(argc, argv, &i);
+            launch.start_s = seconds ? atof(seconds) : 0;
+        }
         alone = alone || str_eq(argv[i], "--virtual");
         for (; first <= i; first++)
             arguments[launch.argument_count++] = argv[first];
@@ -96,6 +100,8 @@ int cmd_run(int argc, char **argv)
         arguments[launch.argument_count++] = launch.log;
     }
     launch.arguments = arguments;
+    if (launch.start_s < 5)
+        launch.start_s = launch.start_s > 0 ? 5 : 20;
     if (access(launch.trainer, X_OK) != 0) {
         diag_error(diag, NO_SPAN, "%s: %s", launch.trainer, strerror(errno));
         diag_help(diag, "lplan build PLAN -o %s makes it", dir);

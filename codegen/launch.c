@@ -40,6 +40,15 @@ typedef struct Listener {
     int signal_number, exit_code;
 } Listener;
 
+/* The start of a job: until every rank has its status file, no rank's watchdog sees one that died,
+ * and mpirun may wait for ever for a rank that ended before it was registered. */
+typedef struct Start {
+    const Launch *launch;
+    int seen;       /* ranks below it have shown themselves */
+    int64_t end_ns; /* when the job is ended; 0: not watched, or all have shown themselves */
+    int64_t kill_ns;
+} Start;
+
 /* ---- the child ---- */
 
 static void environment_set(const Launch *launch)
@@ -87,6 +96,57 @@ static _Noreturn void child_run(const Launch *launch, char **command, int err_en
     execvp(command[0], command);
     dprintf(STDERR_FILENO, "lplan: cannot start %s: %s\n", command[0], strerror(errno));
     _exit(127);
+}
+
+/* ---- the start ---- */
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static char *status_path(Arena *arena, const Launch *launch, int rank)
+{
+    return arena_printf(arena, "%s/rank-%d.status", launch->log, rank);
+}
+
+/* Other hosts may keep the directory to themselves: only ranks of this one are watched. */
+static Start start_begin(Arena *arena, const Launch *launch)
+{
+    Start start = {.launch = launch};
+    if (launch->ranks == 1 || launch->hosts)
+        return start;
+    for (int rank = 0; rank < launch->ranks; rank++)
+        unlink(status_path(arena, launch, rank));
+    start.end_ns = now_ns() + (int64_t)(launch->start_s * 1e9);
+    return start;
+}
+
+/* Ends a job whose ranks have not all begun in time: mpirun is asked to, then made to. */
+static void start_check(Start *start, Listener *listener, pid_t child)
+{
+    const Launch *launch = start->launch;
+    if (start->kill_ns != 0 && now_ns() > start->kill_ns)
+        kill(-child, SIGKILL);
+    if (start->end_ns == 0)
+        return;
+    while (start->seen < launch->ranks &&
+           access(status_path(listener->arena, launch, start->seen), F_OK) == 0)
+        start->seen++;
+    if (start->seen == launch->ranks)
+        start->end_ns = 0;
+    else if (now_ns() > start->end_ns) {
+        fprintf(listener->err,
+                "lplan: %d of %d ranks have begun %.0f s after mpirun was started: the job is "
+                "ended (--timeout sets the limit)\n",
+                start->seen, launch->ranks, launch->start_s);
+        listener->spoken = true;
+        start->end_ns = 0;
+        start->kill_ns = now_ns() + 2000000000;
+        kill(child, SIGTERM);
+    }
 }
 
 /* ---- listening ---- */
@@ -167,9 +227,10 @@ static void listen_to(Listener *listener, const char *text, size_t length)
 }
 
 /* Passes the pipe on until it closes, and signals to the job until then. */
-static void job_follow(Listener *listener, int pipe_end, pid_t child, const sigset_t *signals,
-                       bool mpi)
+static void job_follow(Listener *listener, Start *start, int pipe_end, pid_t child,
+                       const sigset_t *signals)
 {
+    bool mpi = start->launch->ranks > 1;
     char buffer[4096];
     int asked = 0;
     for (;;) {
@@ -179,6 +240,7 @@ static void job_follow(Listener *listener, int pipe_end, pid_t child, const sigs
         int signal_number = sigtimedwait(signals, NULL, &now);
         if (signal_number > 0)
             kill(child, asked++ > 0 ? SIGTERM : mpi ? SIGUSR1 : SIGTERM);
+        start_check(start, listener, child);
         if (got <= 0)
             continue;
         ssize_t n = read(pipe_end, buffer, sizeof buffer);
@@ -217,8 +279,7 @@ static void say_death(Listener *listener, const Launch *launch, int status)
             fprintf(listener->err, "lplan: the job ended with status %d\n", status);
         return;
     }
-    char *path = arena_printf(arena, "%s/rank-%d.status", launch->log, listener->rank);
-    const char *file = file_read(arena, path, NULL);
+    const char *file = file_read(arena, status_path(arena, launch, listener->rank), NULL);
     str_putf(&text, "rank %d (stage %d", listener->rank, listener->rank / launch->ranks_per_stage);
     if (file)
         str_putf(&text, ", host %s, pid %s", field(arena, file, "\"host\":\""),
@@ -241,6 +302,7 @@ int launch_run(Arena *arena, const Launch *launch, FILE *err)
     char **command = command_of(arena, launch);
     Listener listener = {
         .arena = arena, .err = err, .line = str_new(arena), .block = str_new(arena), .rank = -1};
+    Start start = start_begin(arena, launch);
     if (pipe(ends) != 0) {
         fprintf(err, "lplan: no pipe: %s\n", strerror(errno));
         return 1;
@@ -258,12 +320,19 @@ int launch_run(Arena *arena, const Launch *launch, FILE *err)
     close(ends[1]);
     int status = 0;
     if (child > 0) {
-        job_follow(&listener, ends[0], child, &signals, launch->ranks > 1);
+        job_follow(&listener, &start, ends[0], child, &signals);
         waitpid(child, &status, 0);
     }
     close(ends[0]);
     sigprocmask(SIG_SETMASK, &before, NULL);
     int code = child < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (launch->ranks == 1) {
+        listener.rank = 0;
+        listener.exit_code = code;
+        listener.signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    }
+    if (start.kill_ns != 0)
+        code = 124;
     if (code != 0 && !listener.spoken)
         say_death(&listener, launch, code);
     return code;

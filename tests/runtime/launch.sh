@@ -8,6 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 mkdir job
+job=job
 ln -s "$world" job/trainer
 echo "a small text whose bytes are the tokens" > text
 # The launcher itself must bring what Open MPI needs.
@@ -26,7 +27,7 @@ run() {
     want=$1 LP_TEST=$2 LP_RANKS=$3
     shift 3
     export LP_TEST LP_RANKS
-    timeout 60 "$lplan" run job --data text "$@" > out 2> err
+    timeout 60 "$lplan" run $job --data text "$@" > out 2> err
     got=$?
     [ $got -eq "$want" ] || die "$LP_TEST on $LP_RANKS ranks: status $got, wanted $want"
     echo "ok: $LP_TEST on $LP_RANKS ranks: status $got"
@@ -48,11 +49,24 @@ run 0 train 1 --steps 3
 run 137 die 3
 errs 'rank 2 (stage 0, host .*, pid [0-9]*) died of signal 9 (Killed) at step 2, `a place to misbehave`'
 run 137 die 1
-errs 'job ended with status 137'
+errs 'rank 0 (stage 0, host .*, pid [0-9]*) died of signal 9 (Killed) at step 2, `a place to misbehave`'
 run 3 exit 3 --log elsewhere
 errs 'rank 2 (stage 0, host .*) ended with status 3 at step 2, `a place to misbehave`'
 run 124 hang 3 --timeout 2
 errs 'waiting for rank 2 (stage 0); rank 2 (pid [0-9]*) is at step 2, `a place to misbehave`, busy for'
+# A rank that never joins: the others wait in MPI's start, where no watchdog of ours lives.
+mkdir late
+cat > late/trainer <<END
+#!/bin/sh
+[ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ] && exec sleep 100.$$
+exec "$world" "\$@"
+END
+chmod +x late/trainer
+job=late
+run 124 train 3 --timeout 5
+errs '0 of 3 ranks have begun 5 s after mpirun was started'
+pgrep -f "sleep 100[.]$$" > /dev/null && die "a rank is left"
+job=job
 run 1 nan 2
 errs 'the loss of step 2 is nan'
 run 2 train 2 --date text
