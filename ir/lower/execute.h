@@ -59,6 +59,9 @@ double machine_norm2(const Machine *machine, int round);
 /* Gathers one parameter: the largest deviation of any rank's weight from `want`, relative to its
  * largest element (NaN: infinite). */
 double machine_param_error(const Machine *machine, int net_param, const double *want);
+/* The same parameter as a whole, into an array of its elements: NaN where no rank has it. False
+ * when two ranks that hold one element do not hold the same bits of it. */
+bool machine_param(const Machine *machine, int net_param, double *ret);
 /* Number of sites of a mutation kind (MUTATE_NONE: of all), the i-th of all, and what it is in
  * words. */
 int machine_sites(Machine *machine, MutationKind kind);

@@ -135,30 +135,65 @@ void machine_set_params(Machine *machine, const double *const *param)
     }
 }
 
+/* Runs over what all ranks hold of one parameter. */
+typedef struct Held {
+    const Machine *machine;
+    int net_param, rank, group, member; /* of the next one */
+    BlockMap map;                       /* of this one */
+    const double *block;
+    int64_t elements;
+} Held;
+
+static bool held_next(Held *held)
+{
+    const Machine *machine = held->machine;
+    for (; held->rank < machine->ranks; held->rank++, held->group = 0) {
+        Rank *rank = &machine->rank[held->rank];
+        const StageProgram *stage = &machine->program->stage[rank->stage];
+        for (; held->group < stage->groups.n; held->group++, held->member = 0)
+            while (held->member < stage->groups.at[held->group].members.n) {
+                const Group *group = &stage->groups.at[held->group];
+                const GroupMember *member = &group->members.at[held->member++];
+                if (member->net_param != held->net_param)
+                    continue;
+                held->block = member_block(machine, rank, group, member, &held->map);
+                held->elements = member->elements;
+                return true;
+            }
+    }
+    return false;
+}
+
 double machine_param_error(const Machine *machine, int net_param, const double *want)
 {
     double worst = 0, scale = 1e-30;
     int64_t elements = eval_param_elements(machine->program->net, net_param);
     for (int64_t i = 0; i < elements; i++)
         scale = fabs(want[i]) > scale ? fabs(want[i]) : scale;
-    for (int r = 0; r < machine->ranks; r++) {
-        Rank *rank = &machine->rank[r];
-        const StageProgram *stage = &machine->program->stage[rank->stage];
-        for (int g = 0; g < stage->groups.n; g++)
-            for (int k = 0; k < stage->groups.at[g].members.n; k++) {
-                const GroupMember *member = &stage->groups.at[g].members.at[k];
-                if (member->net_param != net_param)
-                    continue;
-                BlockMap map;
-                const double *block =
-                    member_block(machine, rank, &stage->groups.at[g], member, &map);
-                for (int64_t i = 0; i < member->elements; i++) {
-                    double error = fabs(block[i] - want[block_index(&map, i)]) / scale;
-                    worst = isnan(error) ? INFINITY : error > worst ? error : worst;
-                }
-            }
-    }
+    for (Held held = {.machine = machine, .net_param = net_param}; held_next(&held);)
+        for (int64_t i = 0; i < held.elements; i++) {
+            double error = fabs(held.block[i] - want[block_index(&held.map, i)]) / scale;
+            worst = isnan(error) ? INFINITY : error > worst ? error : worst;
+        }
     return worst;
+}
+
+bool machine_param(const Machine *machine, int net_param, double *ret)
+{
+    int64_t elements = eval_param_elements(machine->program->net, net_param);
+    Arena *scratch = arena_new("gathered");
+    bool *seen = ARENA_ARRAY(scratch, bool, elements), equal = true;
+    for (int64_t i = 0; i < elements; i++)
+        ret[i] = NAN;
+    for (Held held = {.machine = machine, .net_param = net_param}; held_next(&held);)
+        for (int64_t i = 0; i < held.elements; i++) {
+            int64_t at = block_index(&held.map, i);
+            equal = equal && (!seen[at] || memcmp(&ret[at], &held.block[i], WIDTH) == 0);
+            seen[at] = true;
+            ret[at] = held.block[i];
+        }
+    arena_free(scratch);
+    return equal;
 }
 
 double machine_loss(const Machine *machine, int round)

@@ -21,16 +21,41 @@ const PlanCase plan_cases[] = {
     {.model = NULL},
 };
 
-static void fail_printed(Diag *diag, const PlanCase *what)
+/* What every rank does with a pin: tp, cp, dp and pp multiply. */
+int pins_ranks(const char *pins)
 {
-    diag_print(diag, stderr, false);
-    fail_msg("there is no plan for %d ranks with %s", what->ranks, what->pins);
+    static const char *const keys[] = {"tp=", "cp=", "dp=", "pp="};
+    int ranks = 1;
+    for (const char *at = pins; *at; at += strcspn(at, ","), at += *at == ',')
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            if (strncmp(at, keys[i], 3) == 0)
+                ranks *= atoi(at + 3);
+    return ranks;
 }
 
-static Plan *make(Arena *arena, const PlanCase *what, Problem *problem, Net **ret_net)
+/* The first pin that cannot be read, or NULL: a later version of the planner may know it. */
+static const char *unknown_pin(Arena *arena, const char *text)
 {
     Diag *diag = diag_new(arena);
-    *problem = (Problem){.arena = arena, .diag = diag, .job = job_default(), .ranks = what->ranks};
+    for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
+        char *one = arena_printf(arena, "%.*s", (int)strcspn(at, ","), at);
+        Pins pins = pins_none();
+        if (!pins_parse(diag, one, &pins))
+            return one;
+    }
+    return NULL;
+}
+
+static Plan *try(Arena *arena, const PlanCase *what, Problem *problem, Net **ret_net,
+                 PlanRefusal *ret)
+{
+    Diag *diag = ret->diag = diag_new(arena);
+    ret->pin = unknown_pin(arena, what->pins);
+    ret->model = false;
+    if (ret->pin)
+        return NULL;
+    *problem = (Problem){.arena = arena, .diag = diag, .job = job_default()};
+    problem->ranks = what->ranks ? what->ranks : pins_ranks(what->pins);
     problem->job.global_batch = what->batch;
     problem->job.sequence = what->sequence;
     if (what->recipe)
@@ -43,18 +68,38 @@ static Plan *make(Arena *arena, const PlanCase *what, Problem *problem, Net **re
             arena, diag, arena_printf(arena, "%s/%s", root ? root : ".", what->model), NULL);
     problem->cluster = cluster_load(arena, diag, what->cluster ? what->cluster : "host");
     Pins pins = pins_none();
-    bool good = problem->model && problem->cluster &&
-                cluster_resize(diag, problem->cluster, what->ranks) && problem_read(problem) &&
-                pins_parse(diag, what->pins, &pins);
-    if (!good)
-        fail_printed(diag, what);
+    if (!problem->model || !problem->cluster ||
+        !cluster_resize(diag, problem->cluster, problem->ranks))
+        return NULL;
+    if (!problem_read(problem)) {
+        ret->model = true;
+        return NULL;
+    }
+    if (!pins_parse(diag, what->pins, &pins))
+        return NULL;
     pins = pins_complete(problem, pins);
     Plan *plan = plan_make(problem, &pins, NULL, ret_net);
-    if (!plan)
-        fail_printed(diag, what);
-    if (what->bucket_bytes)
+    if (plan && what->bucket_bytes)
         plan->bucket_bytes = what->bucket_bytes;
     return plan;
+}
+
+static Plan *make(Arena *arena, const PlanCase *what, Problem *problem, Net **ret_net)
+{
+    PlanRefusal refusal;
+    Plan *plan = try(arena, what, problem, ret_net, &refusal);
+    if (!plan) {
+        diag_print(refusal.diag, stderr, false);
+        fail_msg("there is no plan with %s%s%s", what->pins, refusal.pin ? ": no pin " : "",
+                 refusal.pin ? refusal.pin : "");
+    }
+    return plan;
+}
+
+Plan *plan_try(Arena *arena, const PlanCase *what, Net **ret_net, PlanRefusal *ret)
+{
+    Problem problem;
+    return try(arena, what, &problem, ret_net, ret);
 }
 
 Plan *plan_of(Arena *arena, const PlanCase *what, Net **ret_net)

@@ -5,9 +5,9 @@
 #include "ir/lower/check.h"
 
 typedef struct PlanCase {
-    const char *model;   /* text that begins with '{', or a file below the source root */
-    const char *cluster; /* preset; NULL: host */
-    int ranks;
+    const char *model;       /* text that begins with '{', or a file below the source root */
+    const char *cluster;     /* preset; NULL: host */
+    int ranks;               /* 0: as many as the pins say */
     int64_t batch, sequence; /* of the job */
     const char *pins;        /* "tp=2,pp=2,schedule=1f1b" */
     const char *recipe;      /* NULL: fp32 */
@@ -19,6 +19,18 @@ Plan *plan_of(Arena *arena, const PlanCase *what, Net **ret_net);
 Program *program_of(Arena *arena, const PlanCase *what);
 /* The same with rows of given lengths; NULL: every F 1, every B 2, no hop. */
 Program *program_timed(Arena *arena, const PlanCase *what, const RowTimes *times);
+
+/* What stands in the way of a plan: a pin that nobody knows, a model that does not read, or what
+ * `diag` says. */
+typedef struct PlanRefusal {
+    const char *pin; /* "zero=3", or NULL */
+    bool model;
+    Diag *diag;
+} PlanRefusal;
+/* NULL and the reason instead of a failed test. */
+Plan *plan_try(Arena *arena, const PlanCase *what, Net **ret_net, PlanRefusal *ret);
+/* Product of the pins that multiply ranks. */
+int pins_ranks(const char *pins);
 
 /* A model of tiny_models.h with another number of layers. */
 char *model_with_layers(Arena *arena, const char *model, int layers);
