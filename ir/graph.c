@@ -476,3 +476,11 @@ int attention_starts(const Graph *graph, const Node *node)
 {
     return extra_operand(graph, node, NUM_INDEX);
 }
+
+bool node_crosses(const Net *net, const Node *node)
+{
+    int letters = 0;
+    for (int l = 0; l < node->sig.letters; l++)
+        letters += net->dims.at[node->sig.dim[l]].kind == DIM_SEQUENCE;
+    return letters > 1;
+}

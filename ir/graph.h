@@ -212,6 +212,8 @@ int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_
  * documents. */
 int attention_slopes(const Graph *graph, const Node *node);
 int attention_starts(const Graph *graph, const Node *node);
+/* The node sets positions of the sequence against others: it has two letters of that dim. */
+bool node_crosses(const Net *net, const Node *node);
 int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */

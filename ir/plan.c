@@ -12,6 +12,9 @@ int dtype_bytes(DType dtype)
     return bytes[dtype];
 }
 
+const char *const cross_text[CROSS_COUNT] = {
+    [CROSS_GATHER] = "gather", [CROSS_HEADS] = "heads", [CROSS_RING] = "ring"};
+
 static const Recipe recipes[] = {
     {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false},
     {"bf16", DT_BF16, DT_BF16, DT_F32, DT_F32, true},
@@ -40,7 +43,16 @@ Job job_default(void)
 
 Pins pins_none(void)
 {
-    return (Pins){.tp = -1, .dp = -1, .pp = -1, .zero = -1, .sp = -1, .recompute = -1, .block = -1};
+    return (Pins){.tp = -1,
+                  .cp = -1,
+                  .dp = -1,
+                  .pp = -1,
+                  .zero = -1,
+                  .sp = -1,
+                  .recompute = -1,
+                  .cp_by = -1,
+                  .cp_heads = -1,
+                  .block = -1};
 }
 
 static bool pin_int(Diag *diag, const char *key, const char *text, int min, int max, int *ret)
@@ -74,16 +86,31 @@ static bool pin_layers(Diag *diag, const char *text, Pins *ret)
     return false;
 }
 
+static bool pin_cross(Diag *diag, const char *text, Pins *ret)
+{
+    for (int i = 0; i < CROSS_COUNT; i++)
+        if (str_eq(text, cross_text[i])) {
+            ret->cp_by = i;
+            return true;
+        }
+    diag_error(diag, NO_SPAN, "pin cp_by=%s: gather, heads or ring", text);
+    return false;
+}
+
 static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",    "dp",        "pp",  "zero",     "sp",
-                                       "block", "recompute", "mbs", "schedule", "layers"};
+    static const char *const keys[] = {"tp",       "cp",    "dp",    "pp",        "cp_heads",
+                                       "zero",     "sp",    "block", "recompute", "mbs",
+                                       "schedule", "cp_by", "layers"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
-    int *const field[] = {&ret->tp, &ret->dp, &ret->pp, &ret->zero, &ret->sp, &ret->block};
-    static const int most[] = {1 << 20, 1 << 20, 64, 1, 1, 7};
-    for (int i = 0; i < 6; i++)
+    int *const field[] = {&ret->tp,       &ret->cp,   &ret->dp, &ret->pp,
+                          &ret->cp_heads, &ret->zero, &ret->sp, &ret->block};
+    static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64, 1 << 20, 1, 1, 7};
+    for (int i = 0; i < 8; i++)
         if (str_eq(key, keys[i]))
-            return pin_int(diag, key, value, i < 3 ? 1 : 0, most[i], field[i]);
+            return pin_int(diag, key, value, i < 5 ? 1 : 0, most[i], field[i]);
+    if (str_eq(key, "cp_by"))
+        return pin_cross(diag, value, ret);
     if (str_eq(key, "recompute")) {
         ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
         if (ret->recompute >= 0)
@@ -110,10 +137,11 @@ static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
         return pin_layers(diag, value, ret);
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
-    diag_help(diag,
-              near ? "did you mean %s?"
-                   : "pins are tp dp pp zero sp block recompute mbs schedule layers",
-              near);
+    diag_help(
+        diag,
+        near ? "did you mean %s?"
+             : "pins are tp cp dp pp cp_by cp_heads zero sp block recompute mbs schedule layers",
+        near);
     return false;
 }
 
@@ -166,20 +194,38 @@ static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent,
     return true;
 }
 
-bool mesh_build(Diag *diag, const Cluster *cluster, int tp, int dp, int64_t kv_heads, Mesh *ret)
+bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret)
 {
     Mesh mesh = {0};
-    int stride = 1;
+    int stride = 1, tp = degrees->tp;
     /* where the KV heads do not divide by tp, the minor atom shares a KV group and the major one
      * splits the groups */
-    int groups = kv_heads > 0 ? (int)gcd(tp, kv_heads) : tp;
-    bool good = put_atoms(&mesh, cluster, ROLE_TP, tp / groups, &stride) &&
-                put_atoms(&mesh, cluster, ROLE_TP, groups, &stride) &&
-                put_atoms(&mesh, cluster, ROLE_DP, dp, &stride);
+    int groups = degrees->kv_heads > 0 ? (int)gcd(tp, degrees->kv_heads) : tp;
+    const struct {
+        Role role;
+        int extent;
+    } part[] = {{ROLE_TP, tp / groups},
+                {ROLE_TP, groups},
+                {ROLE_CP, degrees->cp_heads},
+                {ROLE_CP, degrees->cp / degrees->cp_heads},
+                {ROLE_DP, degrees->dp}};
+    bool good = true;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        good = good && put_atoms(&mesh, cluster, part[i].role, part[i].extent, &stride);
     if (!good) {
-        diag_error(diag, NO_SPAN, "tp %d x dp %d needs more than %d atoms", tp, dp, MAX_ATOMS);
+        diag_error(diag, NO_SPAN, "tp %d x cp %d x dp %d needs more than %d atoms", tp, degrees->cp,
+                   degrees->dp, MAX_ATOMS);
         return false;
     }
     *ret = mesh;
     return true;
+}
+
+AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent)
+{
+    AtomSet set = 0;
+    for (int a = 0; a < mesh->n && mesh_extent(mesh, set) < extent; a++)
+        if (mesh->atom[a].role == role)
+            set = (AtomSet)(set | 1u << a);
+    return set;
 }

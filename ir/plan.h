@@ -71,10 +71,17 @@ typedef struct Plan {
     int64_t hop_ns;       /* a message between stages */
 } Plan;
 
+/* How a node that sets each position of the sequence against the others meets the shards of other
+ * cp ranks: it gathers them, holds whole sequences of fewer heads, or sees them pass by. */
+typedef enum { CROSS_GATHER, CROSS_HEADS, CROSS_RING, CROSS_COUNT } Cross;
+extern const char *const cross_text[CROSS_COUNT];
+
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
 typedef struct Pins {
-    int tp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
-    int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
+    int tp, cp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
+    int cp_by;                               /* a Cross, of the cp ranks that cp_heads leaves */
+    int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
+    int block;    /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;
     int cuts;    /* number of given cuts */
@@ -85,9 +92,17 @@ Pins pins_none(void);
  * names the nearest key. */
 bool pins_parse(Diag *diag, const char *text, Pins *ret);
 
-/* Atoms of a stage for tp x dp on this cluster: prime-power factors in rank order, tp innermost.
- * kv_heads splits tp where it does not divide. */
-bool mesh_build(Diag *diag, const Cluster *cluster, int tp, int dp, int64_t kv_heads, Mesh *ret);
+/* How many ranks of a stage have each role. */
+typedef struct Degrees {
+    int tp, cp, dp;
+    int cp_heads;     /* a divisor of cp that gets atoms of its own, or 1 */
+    int64_t kv_heads; /* splits tp where it does not divide; 0: nothing does */
+} Degrees;
+/* Atoms of a stage on this cluster: prime-power factors in rank order, tp innermost, then cp, then
+ * dp. False after an error that says what does not fit. */
+bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret);
+/* The first atoms of a role, in rank order, that are `extent` ranks together. */
+AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);
 
 /* Empty arrays for a class; boundaries Replicate. */
 void class_plan_alloc(Arena *arena, const Graph *graph, ClassPlan *ret);

@@ -16,7 +16,8 @@
          false},                                                                                   \
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \
-        "pin", "KEY=VALUE,...", "fix tp dp pp zero sp recompute mbs schedule layers", true         \
+        "pin", "KEY=VALUE,...",                                                                    \
+            "fix tp cp dp pp cp_by cp_heads zero sp recompute mbs schedule layers", true           \
     }
 enum { ASK_FLAG_COUNT = 6 };
 

@@ -153,10 +153,20 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
 static char *words(Arena *arena, const Pins *pins, bool brief)
 {
     Str text = str_new(arena);
-    str_putf(&text, "tp %d x dp %d x pp %d", pins->tp, pins->dp, pins->pp);
+    str_putf(&text, "tp %d x ", pins->tp);
+    if (pins->cp > 1)
+        str_putf(&text, "cp %d x ", pins->cp);
+    str_putf(&text, "dp %d x pp %d", pins->dp, pins->pp);
     if (pins->pp > 1)
         str_putf(&text, ", %s", str_eq(pins->schedule, "gpipe") ? "GPipe" : "1F1B");
-    if (pins->zero && pins->dp > 1)
+    if (pins->cp > 1) {
+        str_put(&text, brief ? ", CP" : ", context parallel");
+        if (pins->cp_heads > 1)
+            str_putf(&text, " heads %d x", pins->cp_heads);
+        if (pins->cp_by >= 0)
+            str_putf(&text, " %s", cross_text[pins->cp_by]);
+    }
+    if (pins->zero && pins->dp * pins->cp > 1)
         str_put(&text, ", ZeRO-1");
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");

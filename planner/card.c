@@ -227,7 +227,7 @@ Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int
     deck->variant = variant;
     deck->micro_batch = micro_batch;
     int64_t batch = variant->net->dims.at[variant->net->batch].extent * micro_batch;
-    deck->net = net_resize(arena, variant->net, batch, variant->key.tp);
+    deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
     deck->pricer = (Pricer){problem->cluster, deck->net, &variant->mesh,
                             recipe_by_name(problem->job.recipe), 0};
     deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);

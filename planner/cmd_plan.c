@@ -189,7 +189,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         bool climb = (!cli->quiet || cli_has(cli, "html")) && problem->ranks > 1;
         if (climb)
             ladder_climb(search, ladder);
-        if (pins->zero == 1 && answer.it->pins.dp == 1) {
+        if (pins->zero == 1 && answer.it->pins.dp * answer.it->pins.cp == 1) {
             diag_warning(cli->diag, NO_SPAN,
                          "zero=1 has no effect: with dp 1 there is no one to share with");
             diag_help(cli->diag, "pin a larger dp, or leave zero out");
@@ -223,7 +223,7 @@ int cmd_plan(int argc, char **argv)
         .arguments = "MODEL CLUSTER",
         .about =
             "the fastest placement that fits, and why; -o writes the plan file.\n"
-            "The declared space: tp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
+            "The declared space: tp x cp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
             "parallel,\nrecompute, labels of blocks (time against bytes), and every cut of the "
             "layers into stages;\npins narrow it.",
         .flags = flags,

@@ -13,6 +13,9 @@ static char *cell_degrees(Arena *arena, const Column *column, int which)
 {
     const Pins *pins = &column->it->pins;
     (void)which;
+    if (pins->cp > 1)
+        return arena_printf(arena, "%d x (cp %d) x %d x %d", pins->tp, pins->cp, pins->dp,
+                            pins->pp);
     return arena_printf(arena, "%d x %d x %d", pins->tp, pins->dp, pins->pp);
 }
 
@@ -21,7 +24,7 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
     const Pins *pins = &column->it->pins;
     Str text = str_new(arena);
     (void)which;
-    if (pins->zero && pins->dp > 1)
+    if (pins->zero && pins->dp * pins->cp > 1)
         str_put(&text, "ZeRO-1");
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");

@@ -9,10 +9,10 @@ static const char *degrees(Arena *arena, const Pins *pins, int64_t *ret_product)
     const struct {
         const char *name;
         int value;
-    } pin[] = {{"tp", pins->tp}, {"dp", pins->dp}, {"pp", pins->pp}};
+    } pin[] = {{"tp", pins->tp}, {"cp", pins->cp}, {"dp", pins->dp}, {"pp", pins->pp}};
     Str text = str_new(arena);
     *ret_product = 1;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (pin[i].value > 0) {
             *ret_product *= pin[i].value;
             str_putf(&text, "%s%s=%d", text.n ? " x " : "", pin[i].name, pin[i].value);
@@ -39,12 +39,14 @@ static bool degrees_fit(Diag *diag, Arena *arena, const Problem *problem, const 
     if (product <= problem->ranks && problem->ranks % product == 0 &&
         (!all || product == problem->ranks))
         return true;
-    bool one = product == pins->tp || product == pins->dp || product == pins->pp;
+    bool one =
+        product == pins->tp || product == pins->cp || product == pins->dp || product == pins->pp;
     diag_error(diag, NO_SPAN, "%s %s cannot share %d devices: %lld %s", one ? "pin" : "pins", text,
                problem->ranks, (long long)product,
                all && problem->ranks % product == 0 ? "of them would idle"
                                                     : "does not divide them");
-    diag_help(diag, "tp x dp x pp must be the devices: change one of them, or --gpus");
+    diag_help(diag, "tp x %sdp x pp must be the devices: change one of them, or --gpus",
+              pins->cp > 0 ? "cp x " : "");
     return false;
 }
 
@@ -85,7 +87,8 @@ static bool batch_fits(Diag *diag, const Problem *problem, const Pins *pins)
     long long batch = (long long)problem->job.global_batch, mbs = (long long)pins->micro_batch;
     int dp = pins->dp;
     if (dp < 1 && pins->tp > 0 && (pins->pp > 0 || pins->cuts > 0))
-        dp = problem->ranks / (pins->tp * (pins->pp > 0 ? pins->pp : pins->cuts));
+        dp = problem->ranks /
+             (pins->tp * (pins->cp > 0 ? pins->cp : 1) * (pins->pp > 0 ? pins->pp : pins->cuts));
     if (mbs > 0 && batch % mbs) {
         diag_error(diag, NO_SPAN, "pin mbs=%lld contradicts the batch: it does not divide %lld",
                    mbs, batch);
@@ -129,9 +132,29 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
     return false;
 }
 
+/* What the sequence must divide by: the cp ranks, and twice as many where they share causal work.
+ */
+bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    int64_t sequence = problem->job.sequence;
+    if (pins->cp > 1 && sequence % pins->cp != 0) {
+        diag_error(diag, NO_SPAN, "a sequence of %lld does not divide by cp %d",
+                   (long long)sequence, pins->cp);
+        diag_help(diag, "pad the sequence to %lld, or use another cp",
+                  (long long)((sequence + pins->cp - 1) / pins->cp * pins->cp));
+        return false;
+    }
+    if (pins->cp_heads > 1 && pins->cp > 0 && pins->cp % pins->cp_heads != 0) {
+        diag_error(diag, NO_SPAN, "cp_heads=%d is no divisor of cp=%d", pins->cp_heads, pins->cp);
+        diag_help(diag, "cp_heads of the cp ranks exchange heads, the others do as cp_by says");
+        return false;
+    }
+    return true;
+}
+
 static bool is_free(const Pins *pins)
 {
-    return pins->tp < 0 && pins->dp < 0 && pins->pp < 0 && pins->cuts == 0 &&
+    return pins->tp < 0 && pins->cp < 0 && pins->dp < 0 && pins->pp < 0 && pins->cuts == 0 &&
            pins->micro_batch <= 0 && pins->block < 0;
 }
 
@@ -140,7 +163,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
     Arena *arena = problem->arena;
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
-         !batch_fits(diag, problem, pins) || !blocks_fit(diag, search, problem, pins)))
+         !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
+         !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -8,4 +8,7 @@
 /* One error in `diag`: that of the first rule the pins break. */
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins);
 
+/* The sequence divides by the pinned cp, and cp by cp_heads; else false, and an error. */
+bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins);
+
 #endif

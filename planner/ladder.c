@@ -7,7 +7,7 @@ void ladder_climb(Search *search, Rung ret[LADDER_RUNGS])
                                                     "+ tensor parallel", "+ sequence parallel",
                                                     "+ pipeline",        "+ recompute"};
     Pins pins = pins_none();
-    pins.tp = pins.pp = 1;
+    pins.tp = pins.cp = pins.pp = 1;
     pins.zero = pins.sp = pins.recompute = 0;
     for (int i = 0; i < LADDER_RUNGS; i++) {
         int *const freed[LADDER_RUNGS] = {NULL,     &pins.zero, &pins.tp,

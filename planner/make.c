@@ -2,6 +2,7 @@
  * cuts the chain. */
 #include "planner/make.h"
 
+#include "planner/contradict.h"
 #include "planner/simulate.h"
 
 #include "planner/resize.h"
@@ -12,8 +13,10 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.tp = 1;
     if (pins.pp < 0)
         pins.pp = pins.cuts > 0 ? pins.cuts : 1;
-    if (pins.dp < 0 && pins.tp * pins.pp > 0)
-        pins.dp = problem->ranks / (pins.tp * pins.pp);
+    if (pins.cp < 0)
+        pins.cp = 1;
+    if (pins.dp < 0 && pins.tp * pins.cp * pins.pp > 0)
+        pins.dp = problem->ranks / (pins.tp * pins.cp * pins.pp);
     if (pins.zero < 0)
         pins.zero = 1;
     if (pins.sp < 0)
@@ -30,9 +33,16 @@ Pins pins_complete(const Problem *problem, Pins pins)
 char *pins_text(Arena *arena, const Pins *pins)
 {
     Str text = str_new(arena);
-    str_putf(&text, "tp=%d,dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->tp,
-             pins->dp, pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none",
-             pins->schedule, (long long)pins->micro_batch);
+    str_putf(&text, "tp=%d,", pins->tp);
+    if (pins->cp > 1)
+        str_putf(&text, "cp=%d,", pins->cp);
+    if (pins->cp > 1 && pins->cp_by >= 0)
+        str_putf(&text, "cp_by=%s,", cross_text[pins->cp_by]);
+    if (pins->cp > 1 && pins->cp_heads > 1)
+        str_putf(&text, "cp_heads=%d,", pins->cp_heads);
+    str_putf(&text, "dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->dp,
+             pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none", pins->schedule,
+             (long long)pins->micro_batch);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -42,10 +52,11 @@ char *pins_text(Arena *arena, const Pins *pins)
 
 static bool check_pins(const Problem *problem, const Pins *pins)
 {
-    int64_t ranks = (int64_t)pins->tp * pins->dp * pins->pp;
+    int64_t ranks = (int64_t)pins->tp * pins->cp * pins->dp * pins->pp;
     if (ranks != problem->ranks) {
-        diag_error(problem->diag, NO_SPAN, "tp %d x dp %d x pp %d are %lld ranks, the job has %d",
-                   pins->tp, pins->dp, pins->pp, (long long)ranks, problem->ranks);
+        const char *cp = pins->cp > 1 ? arena_printf(problem->arena, " x cp %d", pins->cp) : "";
+        diag_error(problem->diag, NO_SPAN, "tp %d%s x dp %d x pp %d are %lld ranks, the job has %d",
+                   pins->tp, cp, pins->dp, pins->pp, (long long)ranks, problem->ranks);
         diag_help(problem->diag, "their product must be the number of devices used");
         return false;
     }
@@ -57,7 +68,7 @@ static bool check_pins(const Problem *problem, const Pins *pins)
                   (long long)(pins->micro_batch * pins->dp));
         return false;
     }
-    return true;
+    return sequence_fits(problem->diag, problem, pins);
 }
 
 /* Stage i gets the layers the pins say, or an even share; the first and the last link go with the
@@ -107,9 +118,9 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     if (!check_pins(problem, pins))
         return NULL;
     Arena *arena = problem->arena;
-    VariantKey key = {pins->tp, pins->sp == 1, pins->recompute == 1, pins->block};
+    VariantKey key = key_of_pins(pins);
     if (!variant) {
-        Width *width = width_new(arena, problem->diag, problem, pins->tp);
+        Width *width = width_new(arena, problem->diag, problem, &key.spread);
         variant = width ? variant_solve(arena, problem->diag, width, &key) : NULL;
     }
     if (!variant)
@@ -130,11 +141,11 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
         if (str_eq(pins->schedule, schedule_text[i]))
             plan->schedule = (ScheduleKind)i;
     Net *net = net_resize(arena, problem->net, pins->micro_batch * pins->dp, plan->pad_vocabulary);
-    if (!mesh_build(problem->diag, problem->cluster, pins->tp, pins->dp, model_kv_heads(net),
-                    &plan->mesh))
+    Degrees degrees = spread_degrees(&key.spread, pins->dp, net);
+    if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
         return NULL;
     if (pins->zero)
-        plan->state_atoms = role_atoms(&plan->mesh, ROLE_DP);
+        plan->state_atoms = token_atoms(&plan->mesh);
     if (!cut_chain(problem, plan, net, pins))
         return NULL;
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
@@ -149,10 +160,13 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
 
 bool pins_same(const Pins *a, const Pins *b)
 {
-    bool same = a->tp == b->tp && a->dp == b->dp && a->pp == b->pp &&
+    Spread spread[] = {spread_of_pins(a), spread_of_pins(b)};
+    if (spread[0].cp_by < 0 || spread[1].cp_by < 0) /* found, not said: it may be the same */
+        spread[0].cp_by = spread[1].cp_by = -1;
+    bool same = spread_same(&spread[0], &spread[1]) && a->dp == b->dp && a->pp == b->pp &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 a->block == b->block && (a->tp == 1 || a->sp == b->sp) &&
-                (a->dp == 1 || a->zero == b->zero) &&
+                (a->dp * a->cp == 1 || a->zero == b->zero) &&
                 (a->pp == 1 || str_eq(a->schedule, b->schedule));
     for (int s = 0; same && a->cuts == a->pp && b->cuts == b->pp && s < a->pp; s++)
         same = a->cut[s] == b->cut[s];
@@ -210,7 +224,11 @@ Pins pins_of_plan(const Plan *plan, const Net *net)
 Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
 {
     Pins pins = pins_none();
-    pins.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP));
+    Spread spread = spread_of_plan(plan, net);
+    pins.tp = spread.tp;
+    pins.cp = spread.cp;
+    pins.cp_by = spread.cp_by;
+    pins.cp_heads = spread.cp_heads > 1 ? spread.cp_heads : -1;
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     pins.pp = plan->stages;
     pins.zero = plan->state_atoms != 0;

@@ -54,6 +54,13 @@ static json_t *placement_json(const Assessment *it)
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "tp", pins->tp, "dp", pins->dp, "pp",
                   pins->pp, "zero", pins->zero, "sp", pins->sp, "recompute",
                   pins->recompute ? "full" : "none", "schedule", pins->schedule);
+    if (pins->cp > 1) {
+        json_object_set_new(object, "cp", json_integer(pins->cp));
+        json_object_set_new(object, "cp_heads",
+                            json_integer(pins->cp_heads > 1 ? pins->cp_heads : 1));
+        json_object_set_new(object, "cp_by",
+                            pins->cp_by >= 0 ? json_string(cross_text[pins->cp_by]) : json_null());
+    }
     json_object_set_new(object, "block",
                         pins->block >= 0 ? json_integer(pins->block) : json_null());
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));

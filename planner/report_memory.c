@@ -271,10 +271,11 @@ static void put_groups(Str *str, const Report *report)
     const Mesh *mesh = &plan->mesh;
     const Cluster *cluster = plan->cluster;
     int tp = mesh_extent(mesh, role_atoms(mesh, ROLE_TP)),
+        cp = mesh_extent(mesh, role_atoms(mesh, ROLE_CP)),
         dp = mesh_extent(mesh, role_atoms(mesh, ROLE_DP));
-    int ranks = mesh_ranks(mesh), level[2] = {0, 0}, far = 0;
+    int ranks = mesh_ranks(mesh), level[ROLE_COUNT] = {0}, far = 0;
     for (int a = 0; a < mesh->n; a++) {
-        int which = mesh->atom[a].role == ROLE_DP;
+        Role which = mesh->atom[a].role;
         level[which] = mesh->atom[a].level > level[which] ? mesh->atom[a].level : level[which];
     }
     for (int s = 0; s + 1 < plan->stages; s++) {
@@ -284,9 +285,11 @@ static void put_groups(Str *str, const Report *report)
     static const char *const heads[] = {"group",         "ranks",        "groups",
                                         "the first one", "slowest link", "carries"};
     Table table = table_new(report->arena, "lrrlll", heads);
-    group_row(report, &table, "tp", tp, 1, level[0],
+    group_row(report, &table, "tp", tp, 1, level[ROLE_TP],
               "activations and their gradients, every layer");
-    group_row(report, &table, "dp", dp, tp, level[1],
+    group_row(report, &table, "cp", cp, tp, level[ROLE_CP],
+              "parts of sequences, every layer; weight gradients, once a step");
+    group_row(report, &table, "dp", dp, tp * cp, level[ROLE_DP],
               plan->state_atoms ? "weight gradients and new weights, once a step"
                                 : "weight gradients, once a step");
     group_row(report, &table, "pp", plan->stages, ranks, far,

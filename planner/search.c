@@ -16,7 +16,7 @@ typedef struct KeptVariant {
 
 typedef struct KeptWidth {
     struct KeptWidth *next;
-    int tp;
+    Spread spread;
     Width *width; /* NULL: no such mesh */
 } KeptWidth;
 
@@ -55,41 +55,36 @@ void search_free(Search *search)
         arena_free(search->arena);
 }
 
-static Width *width_for(Search *search, int tp)
+static Width *width_for(Search *search, const Spread *spread)
 {
     for (const KeptWidth *at = search->widths; at; at = at->next)
-        if (at->tp == tp)
+        if (spread_same(&at->spread, spread))
             return at->width;
     KeptWidth *kept = ARENA_NEW(search->arena, KeptWidth);
     /* a width that cannot be is no error of the user's: others can */
-    Width *width = width_new(search->arena, diag_new(search->arena), search->problem, tp);
-    *kept = (KeptWidth){search->widths, tp, width};
+    Width *width = width_new(search->arena, diag_new(search->arena), search->problem, spread);
+    *kept = (KeptWidth){search->widths, *spread, width};
     search->widths = kept;
     return width;
 }
 
-static VariantKey key_of(const Pins *pins)
-{
-    return (VariantKey){pins->tp, pins->sp == 1, pins->recompute == 1, pins->block};
-}
-
 int search_labels(Search *search, const Pins *pins)
 {
-    VariantKey key = key_of(pins);
-    Width *width = width_for(search, pins->tp);
+    VariantKey key = key_of_pins(pins);
+    Width *width = width_for(search, &key.spread);
     return width ? width_labels(search->arena, width, &key)->n : 0;
 }
 
 const Variant *search_variant(Search *search, const Pins *pins)
 {
-    VariantKey key = key_of(pins);
+    VariantKey key = key_of_pins(pins);
     for (const KeptVariant *at = search->variants; at; at = at->next)
-        if (at->key.tp == key.tp && at->key.sp == key.sp && at->key.recompute == key.recompute &&
-            at->key.block == key.block)
+        if (spread_same(&at->key.spread, &key.spread) && at->key.sp == key.sp &&
+            at->key.recompute == key.recompute && at->key.block == key.block)
             return at->variant;
     KeptVariant *kept = ARENA_NEW(search->arena, KeptVariant);
     *kept = (KeptVariant){.next = search->variants, .key = key};
-    Width *width = width_for(search, pins->tp);
+    Width *width = width_for(search, &key.spread);
     if (width)
         kept->variant = variant_solve(search->arena, diag_new(search->arena), width, &key);
     search->solved++;
@@ -429,10 +424,10 @@ static void search_tree(Run *run, HeapItem item)
     arena_free(scratch);
 }
 
-/* A group of tp ranks inside the fastest domain comes first: its plans prune the wider ones. */
+/* A layer spread inside the fastest domain comes first: its plans prune the wider ones. */
 static bool inside_domain(const Run *run, const Pins *pins)
 {
-    return pins->tp <= run->problem->cluster->level[0].width;
+    return pins->tp * pins->cp <= run->problem->cluster->level[0].width;
 }
 
 static void fill_heap(Run *run, bool inside)

@@ -50,7 +50,7 @@ static void add_rules(Space *space, Pins *pins)
         for (int sp = 0; sp < 2; sp++)
             for (int zero = 0; zero < 2; zero++) {
                 bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
-                            (zero && pins->dp == 1 && space->pins->zero != 1);
+                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != 1);
                 if (idle || !pinned_to(space->pins->recompute, recompute) ||
                     !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
                     continue;
@@ -59,6 +59,31 @@ static void add_rules(Space *space, Pins *pins)
                 pins->zero = zero;
                 add_micro_batches(space, pins);
             }
+}
+
+/* Sequences shorter than this are cut over cp ranks only where a pin says so: what the blocks win
+ * by it, more micro-batches or tp win without the exchange. */
+enum { LONG_SEQUENCE = 16384 };
+
+static bool cp_wanted(const Space *space, int cp)
+{
+    int64_t sequence = space->problem->job.sequence;
+    if (space->pins->cp > 0)
+        return space->pins->cp == cp;
+    return cp == 1 || (sequence >= LONG_SEQUENCE && sequence % cp == 0);
+}
+
+static void add_contexts(Space *space, Pins *pins, int ranks)
+{
+    for (int cp = 1; cp <= ranks; cp++) {
+        int dp = ranks / cp;
+        if (ranks % cp != 0 || !cp_wanted(space, cp) || !pinned_to(space->pins->dp, dp) ||
+            space->problem->job.global_batch % dp != 0)
+            continue;
+        pins->cp = cp;
+        pins->dp = dp;
+        add_rules(space, pins);
+    }
 }
 
 /* As many ranks share a layer as it has attention heads; without attention, as the widest parameter
@@ -113,15 +138,12 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
             continue;
         int ranks = problem->ranks / pp;
         for (int tp = 1; tp <= ranks && tp <= widest; tp++) {
-            int dp = ranks / tp;
-            if (ranks % tp != 0 || !pinned_to(pins->tp, tp) || !pinned_to(pins->dp, dp) ||
-                problem->job.global_batch % dp != 0)
-                continue;
             Pins family = *pins;
+            if (ranks % tp != 0 || !pinned_to(pins->tp, tp))
+                continue;
             family.tp = tp;
-            family.dp = dp;
             family.pp = pp;
-            add_rules(&space, &family);
+            add_contexts(&space, &family, ranks / tp);
         }
     }
     *ret = space.list.at;
@@ -232,7 +254,7 @@ int64_t work_ns(const Work *work, const Problem *problem, const Pins *pins)
     const Recipe *recipe = recipe_by_name(problem->job.recipe);
     int64_t ns = 0;
     for (int i = 0; i < work->n; i++) {
-        int64_t flops = work->flops[i] / pins->tp * pins->micro_batch;
+        int64_t flops = work->flops[i] / (pins->tp * pins->cp) * pins->micro_batch;
         int64_t one = price_flops(device, recipe, flops) + device->launch_ns;
         ns += one * work->times[i] * (work->again[i] && pins->recompute == 1 ? 2 : 1);
     }
@@ -260,14 +282,14 @@ static int64_t saved_bound(const Work *work, const Recipe *recipe, const Pins *p
 {
     int64_t inputs = work->inputs / (pins->sp == 1 ? pins->tp : 1);
     int64_t kept = pins->recompute == 1 ? 0 : work->kept / pins->tp;
-    return (inputs + kept) * pins->micro_batch * dtype_bytes(recipe->activation);
+    return (inputs + kept) / pins->cp * pins->micro_batch * dtype_bytes(recipe->activation);
 }
 
 int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
 {
     const Recipe *recipe = recipe_by_name(problem->job.recipe);
     int64_t state = (2 + recipe->has_master) * dtype_bytes(recipe->master);
-    int64_t elements = work->params / pins->tp, share = pins->zero == 1 ? pins->dp : 1;
+    int64_t elements = work->params / pins->tp, share = pins->zero == 1 ? pins->dp * pins->cp : 1;
     int64_t bytes = elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) +
                     elements * state / share;
     return (bytes + saved_bound(work, recipe, pins)) / pins->pp;

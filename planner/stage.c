@@ -34,10 +34,10 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
                        .zero = zero,
                        .bucket_bytes = PLAN_BUCKET_BYTES};
     Diag *diag = diag_new(arena);
-    if (!mesh_build(diag, problem->cluster, deck->variant->key.tp, dp, model_kv_heads(deck->net),
-                    &family->mesh))
+    Degrees degrees = spread_degrees(&deck->variant->key.spread, dp, deck->net);
+    if (!mesh_build(diag, problem->cluster, &degrees, &family->mesh))
         return NULL;
-    family->state_atoms = zero ? role_atoms(&family->mesh, ROLE_DP) : 0;
+    family->state_atoms = zero ? token_atoms(&family->mesh) : 0;
     family->pricer = deck->pricer;
     family->pricer.mesh = &family->mesh;
     family->pricer.state_atoms = family->state_atoms;

@@ -69,6 +69,43 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
     return home;
 }
 
+Spread spread_of_pins(const Pins *pins)
+{
+    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1};
+    if (pins->cp > 1 && pins->cp_heads > 1)
+        spread.cp_heads = pins->cp_heads;
+    return spread;
+}
+
+bool spread_same(const Spread *a, const Spread *b)
+{
+    return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by;
+}
+
+Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
+{
+    return (Degrees){.tp = spread->tp,
+                     .cp = spread->cp,
+                     .dp = dp,
+                     .cp_heads = spread->cp_heads,
+                     .kv_heads = model_kv_heads(net)};
+}
+
+static AtomSet spread_heads(const Spread *spread, const Mesh *mesh)
+{
+    return spread->cp_heads > 1 ? role_first_atoms(mesh, ROLE_CP, spread->cp_heads) : 0;
+}
+
+static unsigned spread_cross(const Spread *spread)
+{
+    return spread->cp_by >= 0 ? 1u << spread->cp_by : (1u << CROSS_COUNT) - 1;
+}
+
+VariantKey key_of_pins(const Pins *pins)
+{
+    return (VariantKey){spread_of_pins(pins), pins->sp == 1, pins->recompute == 1, pins->block};
+}
+
 /* What a class is solved under, but its boundary and homes that others have settled. */
 static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                               const SolveModel *model)
@@ -77,6 +114,9 @@ static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                         .graph = width->net->classes.at[c],
                         .mesh = &width->mesh,
                         .width = role_atoms(&width->mesh, ROLE_TP),
+                        .tokens = role_atoms(&width->mesh, ROLE_CP),
+                        .heads = spread_heads(&width->spread, &width->mesh),
+                        .cross = spread_cross(&width->spread),
                         .model = model,
                         .micro_batches = TYPICAL_MICRO_BATCHES,
                         .live = TYPICAL_LIVE,
@@ -84,6 +124,11 @@ static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                         .boundary_rule = key->sp ? BOUNDARY_SEQUENCE : BOUNDARY_WHOLE,
                         .weight_rule = WEIGHTS_SHARDED,
                         .paths = width->paths};
+}
+
+static const char *cp_text(Arena *arena, const Spread *spread)
+{
+    return spread->cp > 1 ? arena_printf(arena, " and cp %d", spread->cp) : "";
 }
 
 static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant, int c,
@@ -98,10 +143,13 @@ static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant
     Solver *solver = solver_new(arena, &setup);
     Solution solution;
     if (!solver || !solver_at(solver, label->ns_weight, label->byte_weight, &solution)) {
-        diag_error(diag, NO_SPAN, "class %s of %s has no legal placement on tp %d%s",
-                   net->classes.at[c]->name, net->name, key->tp,
-                   key->sp ? " with the sequence on tp" : "");
-        diag_help(diag, "heads, feed-forward width, vocabulary and sequence must divide by tp");
+        diag_error(diag, NO_SPAN, "class %s of %s has no legal placement on tp %d%s%s",
+                   net->classes.at[c]->name, net->name, key->spread.tp,
+                   key->sp ? " with the sequence on tp" : "", cp_text(arena, &key->spread));
+        diag_help(diag, "heads, feed-forward width, vocabulary and sequence must divide by tp%s",
+                  key->spread.cp > 1 ? ", the sequence by cp, and what heads tp leaves by the cp "
+                                       "ranks that exchange them"
+                                     : "");
         return false;
     }
     variant->class[c] = solution.plan;
@@ -171,7 +219,7 @@ const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *ke
     Solution hull[MAX_LABELS];
     if (!solver)
         return labels;
-    if (width->tp > width->pricer.cluster->level[0].width)
+    if (width->spread.tp * width->spread.cp > width->pricer.cluster->level[0].width)
         labels->n = solver_at(solver, plain_label.ns_weight, plain_label.byte_weight, hull);
     else
         labels->n = solver_hull(solver, hull, MAX_LABELS);
@@ -196,12 +244,13 @@ bool problem_read(Problem *problem)
     return problem->net != NULL;
 }
 
-Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp)
+Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread *spread)
 {
     Width *width = ARENA_NEW(arena, Width);
-    width->tp = tp;
-    width->net = net_resize(arena, problem->net, 1, tp);
-    if (!mesh_build(diag, problem->cluster, tp, 1, model_kv_heads(width->net), &width->mesh))
+    width->spread = *spread;
+    width->net = net_resize(arena, problem->net, 1, spread->tp);
+    Degrees degrees = spread_degrees(spread, 1, width->net);
+    if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
         return NULL;
     width->pricer = (Pricer){problem->cluster, width->net, &width->mesh,
                              recipe_by_name(problem->job.recipe), 0};
@@ -224,7 +273,7 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
         .net = net_resize(arena, net, net->dims.at[net->batch].extent, plan->pad_vocabulary),
         .mesh = plan->mesh,
         .class = plan->class};
-    variant->key.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP));
+    variant->key.spread = spread_of_plan(plan, net);
     return variant;
 }
 
@@ -321,6 +370,44 @@ void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c,
     arena_free(scratch);
 }
 
+/* ---- how a plan spreads its layers ---- */
+
+/* What the cp atoms do in the first node that crosses the sequence with them. */
+static void crossing(const Plan *plan, const Net *net, Spread *ret)
+{
+    AtomSet cp = role_atoms(&plan->mesh, ROLE_CP);
+    for (int c = 0; c < net->classes.n; c++) {
+        const Graph *graph = net->classes.at[c];
+        for (int n = 0; n < graph->nodes.n; n++) {
+            const Node *node = &graph->nodes.at[n];
+            if (!node_crosses(net, node))
+                continue;
+            AtomSet heads = 0;
+            for (int a = 0; a < plan->mesh.n; a++) {
+                Choice choice = plan->class[c].choice[n].atom[a];
+                bool letter = choice != CHOICE_REPLICATE && choice < CHOICE_LINEAR;
+                if ((cp >> a & 1) && letter &&
+                    net->dims.at[node->sig.dim[choice - CHOICE_LETTER]].kind == DIM_OTHER)
+                    heads = (AtomSet)(heads | 1u << a);
+            }
+            ret->cp_by = heads == cp ? CROSS_HEADS : CROSS_GATHER;
+            ret->cp_heads = heads == cp ? 1 : mesh_extent(&plan->mesh, heads);
+            return;
+        }
+    }
+}
+
+Spread spread_of_plan(const Plan *plan, const Net *net)
+{
+    Spread spread = {.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)),
+                     .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
+                     .cp_heads = 1,
+                     .cp_by = -1};
+    if (spread.cp > 1)
+        crossing(plan, net, &spread);
+    return spread;
+}
+
 /* ---- which label a plan has ---- */
 
 static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a, const ClassPlan *b)
@@ -364,9 +451,8 @@ int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net
     single.arena = arena;
     single.diag = diag_new(arena);
     single.net = net_resize(arena, net, 1, 1);
-    VariantKey key = {mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)), sp, recompute,
-                      NONE};
-    Width *width = width_new(arena, single.diag, &single, key.tp);
+    VariantKey key = {spread_of_plan(plan, net), sp, recompute, NONE};
+    Width *width = width_new(arena, single.diag, &single, &key.spread);
     *ret = (BlockLabels){.n = 0};
     if (width)
         *ret = *width_labels(arena, width, &key);

@@ -1,10 +1,10 @@
 /* variant.h - how every class of the model is placed inside a stage: the solver's answer for one
- * tensor-parallel width, sequence and recompute rule.
+ * width of tp and cp, sequence and recompute rule.
  *
  * What a layer does inside a stage does not depend on how many data-parallel ranks, stages or
- * sequences there are. So classes are solved once, for one sequence on a mesh of the tp atoms
- * alone, and lifted to the mesh of a plan: dp atoms shard the batch wherever it is, and are Partial
- * in what sums over it. */
+ * sequences there are. So classes are solved once, for one sequence on a mesh of the tp and cp
+ * atoms alone, and lifted to the mesh of a plan: dp atoms shard the batch wherever it is, and are
+ * Partial in what sums over it. */
 #ifndef LPLAN_PLANNER_VARIANT_H
 #define LPLAN_PLANNER_VARIANT_H
 
@@ -42,38 +42,50 @@ typedef struct BlockLabels {
     BlockLabel at[MAX_LABELS];
 } BlockLabels;
 
-/* What all variants of one width share: the mesh of its tp atoms, and the moves found on it. */
+/* The ranks over which a layer is spread, and what it may do where it crosses the sequence. */
+typedef struct Spread {
+    int tp, cp, cp_heads; /* cp_heads: 1 when no atoms are set apart for them */
+    int cp_by;            /* a Cross, or -1: whatever is fastest */
+} Spread;
+Spread spread_of_pins(const Pins *pins);
+Spread spread_of_plan(const Plan *plan, const Net *net);
+bool spread_same(const Spread *a, const Spread *b);
+/* Of a stage with so many dp ranks beside them. */
+Degrees spread_degrees(const Spread *spread, int dp, const Net *net);
+
+/* What all variants of one width share: the mesh of its atoms, and the moves found on it. */
 typedef struct Width {
-    int tp;
+    Spread spread;
     Net *net;  /* for one sequence */
-    Mesh mesh; /* tp atoms */
+    Mesh mesh; /* tp and cp atoms */
     Pricer pricer;
     PathTable *paths;
     BlockLabels *labels[2][2]; /* per sp, recompute; NULL: not asked for yet */
 } Width;
 /* NULL after an error in `diag`. */
-Width *width_new(Arena *arena, Diag *diag, const Problem *problem, int tp);
+Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread *spread);
 
 typedef struct VariantKey {
-    int tp;
+    Spread spread;
     bool sp, recompute;
     int block; /* a label; NONE: the one at which a byte is worth a nanosecond */
 } VariantKey;
+VariantKey key_of_pins(const Pins *pins);
 
-/* The labels of this key, whatever its own is. One where tp leaves the fastest domain: there the
- * blocks are slow in any case, and their hulls take longest to find. */
+/* The labels of this key, whatever its own is. One where a layer leaves the fastest domain: there
+ * the blocks are slow in any case, and their hulls take longest to find. */
 const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *key);
 
 typedef struct Variant {
     VariantKey key;
     Net *net;  /* for one sequence */
-    Mesh mesh; /* tp atoms */
+    Mesh mesh; /* tp and cp atoms */
     ClassPlan *class;
 } Variant;
 
 /* NULL after an error in `diag` that says what does not divide. */
 Variant *variant_solve(Arena *arena, Diag *diag, Width *width, const VariantKey *key);
-/* A class plan on a mesh of the same tp atoms and any dp atoms after them. */
+/* A class plan on a mesh of the same atoms and any dp atoms after them. */
 void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int class,
                   ClassPlan *ret);
 /* The same classes as a plan has them, on the plan's own mesh: nothing is left to lift. */

@@ -92,6 +92,11 @@ AtomSet role_atoms(const Mesh *mesh, Role role)
     return set;
 }
 
+AtomSet token_atoms(const Mesh *mesh)
+{
+    return (AtomSet)(role_atoms(mesh, ROLE_DP) | role_atoms(mesh, ROLE_CP));
+}
+
 /* ---- placements ---- */
 
 Placement place_replicate(void)
@@ -395,6 +400,25 @@ static bool choice_linear(const Node *node, uint8_t set, int atom, Placement *re
     return true;
 }
 
+static bool choose_atom(const Graph *graph, const Node *node, int atom, int choice,
+                        Placement *ret_in, Placement *ret_out)
+{
+    if (choice >= CHOICE_LINEAR)
+        return choice_linear(node, node_linear_set(node, choice - CHOICE_LINEAR), atom, ret_in,
+                             ret_out);
+    return choice == CHOICE_REPLICATE ||
+           choice_letter(graph, node, choice - CHOICE_LETTER, atom, ret_in, ret_out);
+}
+
+/* An atom of the tokens on a letter that counts none. */
+static bool atom_is_lent(const Mesh *mesh, const Net *net, const Node *node, int atom, int choice)
+{
+    int letter = choice - CHOICE_LETTER;
+    return choice != CHOICE_REPLICATE && choice < CHOICE_LINEAR && letter < node->sig.letters &&
+           mesh->atom[atom].role != ROLE_TP &&
+           net->dims.at[node->sig.dim[letter]].kind == DIM_OTHER;
+}
+
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out)
 {
@@ -402,17 +426,11 @@ bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node
         ret_in[k] = place_replicate();
     for (int k = 0; k < node->outs; k++)
         ret_out[k] = place_replicate();
-    for (int a = mesh->n - 1; a >= 0; a--) {
-        int c = choice->atom[a];
-        bool legal = true;
-        if (c >= CHOICE_LINEAR)
-            legal =
-                choice_linear(node, node_linear_set(node, c - CHOICE_LINEAR), a, ret_in, ret_out);
-        else if (c != CHOICE_REPLICATE)
-            legal = choice_letter(graph, node, c - CHOICE_LETTER, a, ret_in, ret_out);
-        if (!legal)
-            return false;
-    }
+    for (int lent = 0; lent < 2; lent++)
+        for (int a = mesh->n - 1; a >= 0; a--)
+            if (atom_is_lent(mesh, net, node, a, choice->atom[a]) == (lent == 1) &&
+                !choose_atom(graph, node, a, choice->atom[a], ret_in, ret_out))
+                return false;
     for (int k = 0; k < node->ins; k++)
         if (!place_fits(mesh, net, &graph->values.at[node->in[k]], &ret_in[k]))
             return false;

@@ -88,6 +88,7 @@ int list_index(const Mesh *mesh, const AtomList *list, int rank);
 /* The ranks of the group of `rank` along the list, ordered by list_index. Returns their number. */
 int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks, int cap);
 AtomSet role_atoms(const Mesh *mesh, Role role);
+AtomSet token_atoms(const Mesh *mesh); /* of dp and cp: every gradient is a sum over them */
 
 Placement place_replicate(void);
 bool place_equal(const Placement *a, const Placement *b);
@@ -121,7 +122,9 @@ typedef struct NodeChoice {
 
 /* The whole legality rule. Operand and output placements that a choice means; false when illegal
  * (one monoid per value, letters that may not be split, or extents that do not divide). Several
- * atoms on one letter are ordered with the highest atom (the slowest link) major. */
+ * atoms on one letter are ordered with the highest atom (the slowest link) major. On a letter that
+ * counts no tokens the atoms of tp are major to all others: those lend it ranks that they take from
+ * the tokens, and moves touch the minor end only. */
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
 /* Operand sets that must be Partial together, of those the op's row names and the node has. */

@@ -2,7 +2,9 @@
  * signature graph.
  *
  * Forward and backward are placed together. Atoms of the *width* role act as one and are what is
- * solved; *token* atoms are spent on the batch letter by every node that has it. Variables: a
+ * solved; *token* atoms are spent on the letter of their role (dp: the batch, cp: the sequence) by
+ * every node that has it. A node with two letters of the sequence, which sets each position against
+ * the others, may give its cp atoms otherwise (Cross): that is chosen with the rest. Variables: a
  * choice per node, a home per parameter, one boundary placement, and a set of copies per value and
  * segment, so that every factor has one or two variables. A solution has five figures that only add
  * (transient: maximum); time and bytes follow from them: time  = micro_batches * micro_ns + step_ns
@@ -42,6 +44,8 @@ typedef struct SolveSetup {
     const Graph *graph;
     const Mesh *mesh;
     AtomSet width, tokens; /* disjoint; other atoms stay Replicate */
+    AtomSet heads;         /* of the tokens: hold whole sequences where a node crosses them */
+    unsigned cross; /* set of Cross: what the others of the sequence may do there; 0: gather */
     const SolveModel *model;
     int64_t micro_batches, live; /* per step; in flight at once, whose saved values coexist */
     bool gather_weights;         /* a home need not be a free view of what the uses need */

@@ -16,10 +16,20 @@ int spot_index(Problem *problem, ValueId value, const Placement *place)
 
 /* ---- token atoms ---- */
 
-static int batch_letter(const Net *net, const Node *node)
+static DimKind token_kind(const Problem *problem, int atom)
+{
+    return problem->setup.mesh->atom[atom].role == ROLE_CP ? DIM_SEQUENCE : DIM_BATCH;
+}
+
+static bool is_letter_of(const Net *net, const Node *node, int letter, DimKind kind)
+{
+    return net->dims.at[node->sig.dim[letter]].kind == kind && !(node->sig.nosplit >> letter & 1);
+}
+
+static int token_letter(const Net *net, const Node *node, DimKind kind)
 {
     for (int l = 0; l < node->sig.letters; l++)
-        if (net->dims.at[node->sig.dim[l]].kind == DIM_BATCH)
+        if (is_letter_of(net, node, l, kind))
             return l;
     return NONE;
 }
@@ -31,49 +41,100 @@ static void choice_set(NodeChoice *choice, AtomSet atoms, int what)
             choice->atom[a] = (Choice)what;
 }
 
-/* The batch letter where the node has it. A node without one stays linear in what is Partial over
- * the tokens, so that terms of a parameter's gradient are added before they are reduced; else it
- * needs them reduced. */
-static NodeChoice token_choice(const Problem *problem, const Node *node, const bool *partial)
+/* The linear set that holds all operands that are Partial over the atom, so that terms of a
+ * parameter's gradient are added before they are reduced; else it needs them reduced. */
+static Choice token_terms(const Node *node, const AtomSet *partial, int atom)
+{
+    unsigned terms = 0;
+    for (int k = 0; k < node->ins; k++)
+        if (partial[node->in[k]] >> atom & 1)
+            terms |= 1u << k;
+    for (int i = 0; terms != 0 && i < node_linear_sets(node); i++)
+        if ((terms & ~(unsigned)node_linear_set(node, i)) == 0)
+            return (Choice)(CHOICE_LINEAR + i);
+    return CHOICE_REPLICATE;
+}
+
+/* Each atom on the letter of its role where the node has one. */
+static NodeChoice token_choice(const Problem *problem, const Node *node, const AtomSet *partial)
 {
     NodeChoice choice = {{0}};
-    unsigned terms = 0;
-    int letter = batch_letter(problem->setup.net, node);
-    if (letter != NONE) {
-        choice_set(&choice, problem->setup.tokens, CHOICE_LETTER + letter);
-        return choice;
-    }
-    for (int k = 0; k < node->ins; k++)
-        if (partial[node->in[k]])
-            terms |= 1u << k;
-    for (int i = 0; terms != 0 && i < node_linear_sets(node); i++) {
-        if ((terms & ~(unsigned)node_linear_set(node, i)) == 0) {
-            choice_set(&choice, problem->setup.tokens, CHOICE_LINEAR + i);
-            return choice;
-        }
+    for (int a = 0; a < problem->setup.mesh->n; a++) {
+        if (!(problem->setup.tokens >> a & 1))
+            continue;
+        int letter = token_letter(problem->setup.net, node, token_kind(problem, a));
+        choice.atom[a] =
+            letter != NONE ? (Choice)(CHOICE_LETTER + letter) : token_terms(node, partial, a);
     }
     return choice;
 }
 
-/* Without width atoms: the token part of every operand. False when the batch does not divide. */
+enum { MAX_BASES = 8 };
+typedef struct NodeBases {
+    int n;
+    NodeChoice at[MAX_BASES];
+} NodeBases;
+
+static bool option_legal(const Problem *problem, const Node *node, const NodeChoice *choice)
+{
+    Placement in[MAX_IN], out[MAX_OUT];
+    const SolveSetup *setup = &problem->setup;
+    return place_node(setup->mesh, setup->net, setup->graph, node, choice, in, out);
+}
+
+/* Whole sequences of fewer heads: each letter that counts no tokens is one way. */
+static void heads_bases(const Problem *problem, const Node *node, const NodeChoice *from,
+                        AtomSet heads, NodeBases *ret)
+{
+    for (int l = 0; l < node->sig.letters && ret->n < MAX_BASES; l++) {
+        NodeChoice base = *from;
+        choice_set(&base, heads, CHOICE_LETTER + l);
+        if (is_letter_of(problem->setup.net, node, l, DIM_OTHER) &&
+            option_legal(problem, node, &base))
+            ret->at[ret->n++] = base;
+    }
+}
+
+/* What the token atoms may do in a node: one thing, but where it crosses the sequence. */
+static void node_bases(const Problem *problem, const Node *node, const NodeChoice *token,
+                       NodeBases *ret)
+{
+    const SolveSetup *setup = &problem->setup;
+    AtomSet cp = role_atoms(setup->mesh, ROLE_CP) & setup->tokens,
+            rest = (AtomSet)(cp & ~setup->heads);
+    ret->n = 0;
+    if (cp == 0 || !node_crosses(setup->net, node)) {
+        ret->at[ret->n++] = *token;
+        return;
+    }
+    unsigned cross = setup->cross ? setup->cross : 1u << CROSS_GATHER;
+    if (rest == 0 || (cross >> CROSS_HEADS & 1))
+        heads_bases(problem, node, token, cp, ret);
+    if (rest != 0 && (cross >> CROSS_GATHER & 1)) {
+        if (setup->heads == 0)
+            ret->at[ret->n++] = *token;
+        else
+            heads_bases(problem, node, token, setup->heads, ret);
+    }
+}
+
+/* Without width atoms: the token part of every operand. False when the batch or the sequence does
+ * not divide. */
 static bool tokens_place(Problem *problem, NodeChoice *ret)
 {
     const SolveSetup *setup = &problem->setup;
     const Graph *graph = setup->graph;
-    bool *partial = ARENA_ARRAY(problem->arena, bool, graph->values.n);
+    AtomSet *partial = ARENA_ARRAY(problem->arena, AtomSet, graph->values.n);
     for (int v = 0; v < graph->values.n; v++) {
         const Value *value = &graph->values.at[v];
         Placement whole = place_replicate();
         if (value->kind == VALUE_NODE)
             continue;
-        for (int i = 0; i < value->axes && value->kind != VALUE_PARAM; i++) {
-            if (setup->net->dims.at[value->dim[i]].kind != DIM_BATCH)
-                continue;
+        for (int i = 0; i < value->axes && value->kind != VALUE_PARAM; i++)
             for (int a = MAX_ATOMS - 1; a >= 0; a--)
-                if (setup->tokens >> a & 1 && whole.shard[i].n < MAX_PER_AXIS)
+                if (setup->tokens >> a & 1 && whole.shard[i].n < MAX_PER_AXIS &&
+                    setup->net->dims.at[value->dim[i]].kind == token_kind(problem, a))
                     whole.shard[i].at[whole.shard[i].n++] = (int8_t)a;
-            break;
-        }
         if (!place_fits(setup->mesh, setup->net, value, &whole))
             return false;
         problem->spot[v].whole = spot_index(problem, v, &whole);
@@ -85,7 +146,7 @@ static bool tokens_place(Problem *problem, NodeChoice *ret)
         if (!place_node(setup->mesh, setup->net, graph, node, &ret[n], in, out))
             return false;
         for (int k = 0; k < node->outs; k++) {
-            partial[node->out[k]] = (out[k].partial & setup->tokens) != 0;
+            partial[node->out[k]] = out[k].partial & setup->tokens;
             problem->spot[node->out[k]].whole = spot_index(problem, node->out[k], &out[k]);
         }
     }
@@ -95,13 +156,6 @@ static bool tokens_place(Problem *problem, NodeChoice *ret)
 /* ---- node options ---- */
 
 typedef VEC(Option) OptionList;
-
-static bool option_legal(const Problem *problem, const Node *node, const NodeChoice *choice)
-{
-    Placement in[MAX_IN], out[MAX_OUT];
-    const SolveSetup *setup = &problem->setup;
-    return place_node(setup->mesh, setup->net, setup->graph, node, choice, in, out);
-}
 
 /* Adds a choice when it is legal and new. */
 static void option_add(Problem *problem, const Node *node, const NodeChoice *choice,
@@ -349,9 +403,14 @@ bool problem_domains(Problem *problem)
     if (!tokens_place(problem, base))
         return false;
     for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
         OptionList list = {0};
-        node_options(problem, &graph->nodes.at[n], &base[n], &list);
-        CHECK(list.n > 0); /* Replicate over the width is always legal once the tokens fit */
+        NodeBases bases;
+        node_bases(problem, node, &base[n], &bases);
+        for (int i = 0; i < bases.n; i++)
+            node_options(problem, node, &bases.at[i], &list);
+        if (list.n == 0)
+            return false; /* no head divides by the atoms that hold fewer of them */
         problem->node_var[n] = problem->vars.n;
         vec_push(problem->arena, &problem->vars) = (Var){.kind = VAR_NODE,
                                                          .id = n,

@@ -53,8 +53,8 @@ def lplan(*arguments, **more):
 
 
 def ranks_of(pins):
-    """tp x dp x pp of a dict of pins."""
-    return pins.get("tp", 1) * pins.get("dp", 1) * pins.get("pp", 1)
+    """tp x cp x dp x pp of a dict of pins."""
+    return pins.get("tp", 1) * pins.get("cp", 1) * pins.get("dp", 1) * pins.get("pp", 1)
 
 
 def pin_text(pins):

@@ -25,6 +25,18 @@ MORE = {
     "dp2.tp2": {"dp": 2, "tp": 2},
     "tp2.pp2": {"tp": 2, "pp": 2},
 }
+# Sequences cut over ranks: masks of every kind, heads that do and do not divide.
+CONTEXT = {
+    "bloom": {"cp2 gather": {"cp": 2, "cp_by": "gather"}},
+    "deepseek_v3": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
+    "gemma2": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
+    "gpt_oss": {"cp2 gather": {"cp": 2, "cp_by": "gather"}},
+    "qwen3": {
+        "dp2.cp2 gather": {"dp": 2, "cp": 2, "cp_by": "gather"},
+        "tp2+sp.cp2 heads": {"tp": 2, "sp": 1, "cp": 2, "cp_by": "heads"},
+        "pp2.cp2": {"pp": 2, "cp": 2},
+    },
+}
 MANY = ["mixtral", "deepseek_v3", "gpt_oss", "llama4"]
 
 # Relative; measured 2e-7 at most for the first two, 2e-6 for the gradients.
@@ -79,7 +91,7 @@ def main():
     tap = e2e.Tap()
     only = sys.argv[2:]
     rows = [(kind, name, pins) for kind in KINDS
-            for name, pins in {**PLANS, **(MORE if kind in MANY else {})}.items()
+            for name, pins in {**PLANS, **CONTEXT.get(kind, {}), **(MORE if kind in MANY else {})}.items()
             if not only or any(word in f"{kind} {name}" for word in only)]
     with e2e.Workshop() as shop, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as builders:
         built = [builders.submit(build, shop, *row) for row in rows]

@@ -193,7 +193,8 @@ static void test_few_micro_batches_are_few_plans(void **state)
 static int64_t layer_units(const Deck *deck, const Card **ret_card)
 {
     const Card *card = *ret_card = &deck->card[deck->net->chain.at[1].class];
-    int64_t unit = card->in_bytes / deck->variant->key.tp * (deck->variant->key.tp - 1);
+    int64_t unit =
+        card->in_bytes / deck->variant->key.spread.tp * (deck->variant->key.spread.tp - 1);
     assert_int_equal((card->forward.wire_bytes + card->backward.wire_bytes) % unit, 0);
     return (card->forward.wire_bytes + card->backward.wire_bytes) / unit;
 }

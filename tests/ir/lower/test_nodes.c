@@ -131,9 +131,12 @@ static void block_letters(const Net *net, const Mesh *mesh, const Node *node,
 {
     for (int l = 0; l < node->sig.letters; l++) {
         AtomList list = {0};
-        for (int a = mesh->n - 1; a >= 0; a--)
-            if (choice->atom[a] == CHOICE_LETTER + l)
-                list.at[list.n++] = (int8_t)a;
+        bool tokens = net->dims.at[node->sig.dim[l]].kind != DIM_OTHER;
+        for (int lent = 0; lent < 2; lent++)
+            for (int a = mesh->n - 1; a >= 0; a--)
+                if (choice->atom[a] == CHOICE_LETTER + l &&
+                    (lent == 1) == (!tokens && mesh->atom[a].role != ROLE_TP))
+                    list.at[list.n++] = (int8_t)a;
         ret_extent[l] = letter_extent(net, node, l) / list_extent(mesh, &list);
         ret_origin[l] = list_index(mesh, &list, rank) * ret_extent[l];
         if (!(node->sig.base >> l & 1))
