@@ -5,13 +5,6 @@
 
 #include "codegen/emit.h"
 
-const TermInfo term_info[TERM_COUNT] = {
-#define TERM(id, arity, type, precedence, text)                                                    \
-    [TERM_##id] = {arity, TYPE_##type, precedence, text},
-#include "codegen/terms.def"
-#undef TERM
-};
-
 typedef uint16_t AxisSet; /* of the unmerged space */
 
 /* What decides the cut of the space into rows and columns. */
@@ -22,6 +15,7 @@ typedef struct Shape {
     AxisSet columns; /* reduced along, or 0 when nothing is */
     AxisSet totals;  /* reduced over rows */
     AxisSet alone;   /* axes that must not merge: positions, turned columns, index-valued columns */
+    AxisSet apart;   /* axes that should not merge with those before them: it costs divisions */
     int turn_axis;   /* positions of a rope, or NONE */
 } Shape;
 
@@ -148,6 +142,9 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
     case OP_SLOPES:
         shape->alone |= all;
         break;
+    case OP_DROPOUT:
+        shape->apart |= last_axis(shape, out);
+        break;
     case OP_TEMPER:
         shape->alone |= (AxisSet)(1u << axis_of_dim(shape, x->dim[1]));
         break;
@@ -217,6 +214,8 @@ static bool shape_build(RowBuilder *b, Shape *shape)
         if (!shape_add_node(b, shape, i))
             return false;
     }
+    if (!shape->columns && !shape->totals)
+        shape->alone |= shape->apart;
     if (shape->totals) {
         AxisSet rest = (AxisSet)(((1u << shape->axes) - 1) & ~shape->totals);
         if (shape->columns & (AxisSet)~rest)
@@ -305,21 +304,6 @@ bool copy_is_input(const RowBuilder *b, int copy)
            !inst_lists(b->inst->out, b->inst->outs, copy);
 }
 
-static const char *free_name(const RowProgram *p, const char *wanted)
-{
-    const char *name = wanted;
-    for (int n = 2;; n++) {
-        bool taken = false;
-        for (int i = 0; i < p->args.n; i++)
-            taken = taken || str_eq(p->args.at[i].name, name);
-        for (int i = 0; i < p->bases.n; i++)
-            taken = taken || str_eq(p->bases.at[i].name, name);
-        if (!taken)
-            return name;
-        name = arena_printf(p->arena, "%s%d", wanted, n);
-    }
-}
-
 static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy, const char *name,
                    bool out)
 {
@@ -331,7 +315,7 @@ static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy,
     int64_t stride[MAX_AXES];
     copy_strides(b->body, shape, copy, stride);
     AxisSet has = axes_of_value(shape, value_of_copy(b->body, copy));
-    RowArg arg = {.name = free_name(p, name),
+    RowArg arg = {.name = rows_free_name(p, name),
                   .copy = copy,
                   .dtype = b->body->copies.at[copy].dtype,
                   .out = out,
@@ -347,136 +331,6 @@ static int add_arg(RowBuilder *b, const Shape *shape, const int *last, int copy,
     p->adds |= arg.add;
     vec_push(p->arena, &p->args) = arg;
     return p->args.n - 1;
-}
-
-static TermLevel max_level(TermLevel a, TermLevel b)
-{
-    return a > b ? a : b;
-}
-
-/* Equal terms are one term. */
-static TermId term_add(RowBuilder *b, Term term)
-{
-    RowProgram *p = b->program;
-    for (int i = 0; i < p->terms.n; i++) {
-        const Term *t = &p->terms.at[i];
-        if (t->kind == term.kind && t->of[0] == term.of[0] && t->of[1] == term.of[1] &&
-            t->of[2] == term.of[2] && t->number == term.number && t->ref == term.ref)
-            return i;
-    }
-    vec_push(p->arena, &p->terms) = term;
-    return p->terms.n - 1;
-}
-
-TermId term_number(RowBuilder *b, double number)
-{
-    return term_add(
-        b,
-        (Term){.kind = TERM_CONST, .type = TYPE_REAL, .of = {NONE, NONE, NONE}, .number = number});
-}
-
-TermId term_new(RowBuilder *b, TermKind kind, TermId x, TermId y, TermId z)
-{
-    Term term = {.kind = kind, .type = term_info[kind].type, .of = {x, y, z}};
-    for (int k = 0; k < 3 && term.of[k] != NONE; k++) {
-        const Term *of = &b->program->terms.at[term.of[k]];
-        term.level = max_level(term.level, of->level);
-        term.depth = term.depth > of->depth ? term.depth : of->depth;
-        if (term_info[kind].type == TYPE_SAME)
-            term.type = of->type;
-    }
-    switch (kind) {
-    case TERM_INDEX:
-    case TERM_COS:
-    case TERM_SIN:
-    case TERM_TURNED:
-    case TERM_VALID:
-        term.level = LEVEL_COLUMN;
-        break;
-    case TERM_SUM:
-    case TERM_MAX:
-        term.level = LEVEL_ROW;
-        term.depth++;
-        break;
-    case TERM_TOTAL:
-        term.level = LEVEL_TOTAL;
-        b->program->totals = true;
-        break;
-    default:
-        break;
-    }
-    return term_add(b, term);
-}
-
-TermId term_named(RowBuilder *b, const char *name, TermId term)
-{
-    if (!b->program->terms.at[term].name)
-        b->program->terms.at[term].name = name;
-    return term;
-}
-
-TermId term_base(RowBuilder *b, int copy, int axis, const char *name)
-{
-    RowProgram *p = b->program;
-    int at = 0;
-    while (at < p->bases.n && !(p->bases.at[at].copy == copy && p->bases.at[at].axis == axis))
-        at++;
-    if (at == p->bases.n)
-        vec_push(p->arena, &p->bases) = (RowBase){free_name(p, name), copy, axis};
-    return term_add(
-        b, (Term){.kind = TERM_BASE, .type = TYPE_INT, .of = {NONE, NONE, NONE}, .ref = at});
-}
-
-TermId term_place(RowBuilder *b, int copy, int axis)
-{
-    DimId dim = value_of_copy(b->body, copy)->dim[axis];
-    const Dim *at = &b->body->net->dims.at[dim];
-    int row = 0;
-    while (b->dim[b->last[row]] != dim)
-        row++;
-    TermId base = term_base(b, copy, axis, arena_printf(b->program->arena, "base_%c", at->letter));
-    TermId local = row >= b->program->rows ? term_new(b, TERM_INDEX, NONE, NONE, NONE)
-                                           : term_add(b, (Term){.kind = TERM_PLACE,
-                                                                .type = TYPE_INT,
-                                                                .level = LEVEL_ROW,
-                                                                .of = {NONE, NONE, NONE},
-                                                                .ref = row});
-    return term_new(b, TERM_ADD, local, base, NONE);
-}
-
-TermId term_load(RowBuilder *b, int arg, int64_t offset)
-{
-    const RowArg *a = &b->program->args.at[arg];
-    Term term = {.kind = TERM_LOAD,
-                 .type = a->dtype == DT_I32 ? TYPE_INT : TYPE_REAL,
-                 .of = {NONE, NONE, NONE},
-                 .number = (double)offset};
-    term.ref = arg;
-    term.level = a->columns ? LEVEL_COLUMN : a->rows ? LEVEL_ROW : LEVEL_KERNEL;
-    return term_add(b, term);
-}
-
-TermId term_at(RowBuilder *b, int copy, TermId index)
-{
-    int arg = 0;
-    while (b->program->args.at[arg].copy != copy)
-        arg++;
-    const Term *of = &b->program->terms.at[index];
-    return term_add(b, (Term){.kind = TERM_AT,
-                              .type = TYPE_REAL,
-                              .level = LEVEL_ROW,
-                              .depth = of->depth,
-                              .of = {index, NONE, NONE},
-                              .ref = arg});
-}
-
-TermId term_of_operand(RowBuilder *b, int node, int operand)
-{
-    TermId term = b->value[b->inst->bind_in[node][operand]];
-    if (term == NONE)
-        BUG("%s reads %s before it is made", node_of(b, node)->name,
-            b->body->copies.at[b->inst->bind_in[node][operand]].name);
-    return term;
 }
 
 /* add_norm_256x768 */
@@ -573,6 +427,7 @@ RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *i
         return NULL;
     }
     b.dim = shape.dim;
+    b.extent = shape.extent;
     b.axes = shape.axes;
     b.last = last;
     b.totals = shape.totals;

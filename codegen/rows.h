@@ -34,8 +34,10 @@ typedef struct Term {
     TermLevel level;
     int depth;
     TermId of[3];
-    double number;    /* CONST; LOAD: elements behind the row's and column's place */
-    int ref;          /* LOAD, AT: argument; BASE: base argument; PLACE: axis */
+    double number;    /* CONST, WHOLE; LOAD: elements behind the row's and column's place; PART: the
+                         product of the extents behind it in its axis */
+    int64_t extent;   /* PART: its own, or 0 when it is the major one */
+    int ref;          /* LOAD, AT: argument; BASE: base argument; PLACE, PART: axis */
     const char *name; /* what a person would call it, or NULL */
 } Term;
 
@@ -65,9 +67,18 @@ typedef struct RowArg {
     TermId stored;            /* of an output */
 } RowArg;
 
+typedef enum {
+    BASE_ORIGIN, /* of a copy along one of its axes */
+    BASE_SAMPLE, /* the same of the batch, counted over the whole run */
+    BASE_SEED,
+    BASE_STREAM /* of a site of this layer (draw_stream) */
+} BaseKind;
+
 typedef struct RowBase {
     const char *name;
-    int copy, axis; /* whose origin along which of its axes */
+    BaseKind kind;
+    int copy, axis; /* ORIGIN, SAMPLE */
+    int64_t site;   /* STREAM */
 } RowBase;
 
 typedef struct RowTurn { /* of a rope: the columns [0, turned) are turned in pairs */
@@ -106,7 +117,7 @@ int64_t rows_extent(const RowProgram *program, int begin,
 /* An einsum without a product of two matrices in it: some operand has every letter. */
 bool einsum_is_rows(const Body *body, const Node *node);
 
-/* Building terms (rows.c), used by the rules of each op (rows_ops.c). */
+/* Building terms (rows_terms.c), used by the rules of each op (rows_ops.c). */
 typedef struct RowBuilder {
     RowProgram *program;
     const Body *body;
@@ -114,6 +125,7 @@ typedef struct RowBuilder {
     TermId *value;   /* per copy of the body: the term that is its element, or NONE */
     int axes;        /* of the space before axes were merged */
     DimId *dim;      /* of these */
+    int64_t *extent; /* of these */
     const int *last; /* of these, the last that went into each axis of the program */
     uint16_t totals; /* set of these that are reduced over as rows */
 } RowBuilder;
@@ -122,11 +134,17 @@ TermId term_new(RowBuilder *b, TermKind kind, TermId x, TermId y, TermId z);
 TermId term_named(RowBuilder *b, const char *name, TermId term);
 TermId term_of_operand(RowBuilder *b, int node, int operand); /* element of node's operand */
 TermId term_base(RowBuilder *b, int copy, int axis, const char *name);
+TermId term_argument(RowBuilder *b, RowBase base); /* any kind of base */
+TermId term_whole(RowBuilder *b, int64_t number);
 /* Where the element is along an axis of a copy, counted globally. */
 TermId term_place(RowBuilder *b, int copy, int axis);
+/* The same in this block alone; other axes may have gone into one with it. */
+TermId term_part(RowBuilder *b, int copy, int axis);
 TermId term_load(RowBuilder *b, int arg, int64_t offset); /* elements behind the place */
 TermId term_at(RowBuilder *b, int copy, TermId index);    /* copy: an input of the instruction */
 bool copy_is_input(const RowBuilder *b, int copy);
+/* `wanted`, or with a number behind it: what no argument is called. */
+const char *rows_free_name(const RowProgram *program, const char *wanted);
 /* The instruction, one einsum or reduction, as a loop nest by its letters (rows_nest.c). */
 void rows_nest(RowBuilder *b);
 /* The element that each output of the node has. False when the op has no rule. */

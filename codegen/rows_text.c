@@ -191,6 +191,13 @@ static char *pattern_text(RowPrinter *p, const Term *term, int lane)
     return out.at;
 }
 
+/* A sum over rows sees the columns in tiles. */
+static const char *column_text(const RowPrinter *p, int lane)
+{
+    const char *column = p->lane[lane].column;
+    return p->shift ? arena_printf(p->arena, "(%s + %s)", p->shift, column) : column;
+}
+
 static const char *leaf_text(RowPrinter *p, TermId id, int lane)
 {
     const Term *term = rows_term(p, id);
@@ -204,8 +211,20 @@ static const char *leaf_text(RowPrinter *p, TermId id, int lane)
                            text_element_at(p, arg, p->lane[lane].column, (int64_t)term->number));
     case TERM_BASE:
         return p->program->bases.at[term->ref].name;
+    case TERM_WHOLE:
+        return arena_printf(p->arena, "%lldL", (long long)term->number);
     case TERM_INDEX:
-        return p->lane[lane].column;
+        return column_text(p, lane);
+    case TERM_PART: {
+        const char *axis = term->ref >= p->program->rows ? column_text(p, lane)
+                           : p->program->totals          ? "row"
+                                                         : p->program->axis[term->ref].name;
+        if (term->number > 1)
+            axis = arena_printf(p->arena, "%s / %lld", axis, (long long)term->number);
+        if (term->extent)
+            axis = arena_printf(p->arena, "%s %% %lld", axis, (long long)term->extent);
+        return strchr(axis, ' ') ? arena_printf(p->arena, "(%s)", axis) : axis;
+    }
     case TERM_PLACE:
         return p->program->axis[term->ref].name;
     case TERM_AT: {
@@ -286,7 +305,8 @@ void print_term(RowPrinter *p, TermId id, int lane)
 bool term_is_free(const RowPrinter *p, TermId id)
 {
     TermKind kind = rows_term(p, id)->kind;
-    return kind == TERM_CONST || kind == TERM_BASE || kind == TERM_INDEX || kind == TERM_PLACE;
+    return kind == TERM_CONST || kind == TERM_WHOLE || kind == TERM_BASE || kind == TERM_INDEX ||
+           kind == TERM_PLACE || kind == TERM_PART;
 }
 
 static void count_uses(RowPrinter *p, TermId id, int lane)

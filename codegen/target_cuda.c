@@ -121,6 +121,7 @@ const Target target_cuda = {
               {"tanh", "tanhf"},
               {"erf", "erff"},
               {"sigmoid", "lp_sigmoid"},
+              {"draw", "lp_draw"},
               {"inf", "LP_INF"}},
     .cosine = "cosf(position * frequency[i])",
     .sine = "sinf(position * frequency[i])",

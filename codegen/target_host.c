@@ -131,6 +131,7 @@ const Target target_host = {
               {"tanh", "lp_tanhf"},
               {"erf", "lp_erff"},
               {"sigmoid", "lp_sigmoidf"},
+              {"draw", "lp_draw"},
               {"inf", "INFINITY"}},
     .cosine = "cosine[i]",
     .sine = "sine[i]",

@@ -53,6 +53,8 @@ static void print_title(Trainer *t, Emit *out)
               "\"templates/host/gemm.h\"\n");
     if (t->options->gemm_bf16)
         emit_text(out, "#include \"templates/host/gemm_bf16.h\"\n");
+    if (trainer_draws(t))
+        emit_text(out, "#include \"templates/host/draw.h\"\n");
     emit_text(out,
               "#include \"templates/host/attention_tile.h\"\n"
               "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
@@ -126,6 +128,11 @@ static void print_state(Trainer *t, Emit *out)
                        : "void *scratch;       /* of attention */");
     emit_line(out, "unsigned char *pack; /* blocks of collectives that are not contiguous */");
     emit_line(out, "double loss, norm, coef, lr, step;");
+    if (trainer_draws(t)) {
+        emit_line(out, "long seed;     /* of what is drawn */");
+        emit_line(out, "int64_t begun; /* samples before this step */");
+        emit_line(out, "long sample;   /* of the run: the first of the micro-batch at work */");
+    }
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
     if (t->plan->stages > 1) {
         int n = most_slots(t);
@@ -318,6 +325,11 @@ static void print_run(Trainer *t, Emit *out)
     emit_open(out, "for (int64_t step = lp_begin(states, 3); lp_step_begin(step); step++)");
     emit_line(out, "s->lr = lp_lr(step);");
     emit_line(out, "s->step = (double)step + 1.0;");
+    if (trainer_draws(t)) {
+        emit_line(out, "s->seed = (long)rank->options->seed;");
+        emit_line(out, "s->begun = step * %lldL;",
+                  (long long)(t->plan->micro_batches * t->net->dims.at[t->net->batch].extent));
+    }
     if (t->plan->stages == 1) {
         emit_line(out, "stage0_step(s, step);");
     } else {
@@ -512,7 +524,9 @@ static const char *cuda_text(Trainer *t)
         "with\n"
         " * atomics leaves `first` to the launcher, which clears its output. */\n"
         "#ifndef LP_THREADS\n#define LP_THREADS 256\n#endif\n\n"
-        "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + __expf(-x));\n}\n\n%s",
+        "LP_DEVICE float lp_sigmoid(float x)\n{\n    return 1.0f / (1.0f + "
+        "__expf(-x));\n}\n\n%s%s%s",
+        trainer_draws(t) ? template_text("cuda/draw.cuh") : "", trainer_draws(t) ? "\n" : "",
         print_kernels(t, &target_cuda));
 }
 

@@ -78,6 +78,11 @@ const char *trainer_camel(Trainer *t, const char *text);           /* ln_1 -> Ln
 const char *dtype_constant(DType dtype);                           /* "LP_F32" */
 const char *shape_comment(Trainer *t, const Body *body, int copy); /* "b s h = 4 x 64 x 768" */
 
+/* Does a class draw random numbers (of a stage, of the net)? */
+bool trainer_class_draws(const Trainer *t, int class);
+bool trainer_stage_draws(const Trainer *t, int stage);
+bool trainer_draws(const Trainer *t);
+
 /* Templates of experts and their scratch, where a body has experts (trainer_experts.c). */
 void trainer_print_expert_includes(Trainer *t, Emit *out);
 void trainer_print_expert_scratch(Trainer *t, Emit *out);

@@ -94,6 +94,24 @@ static void print_poll(BodyPrinter *p)
 
 /* ---- kernels ---- */
 
+static const char *base_text(BodyPrinter *p, const RowBase *base)
+{
+    const char *origin = base->copy == NONE ? NULL : body_origin(p, base->copy, base->axis);
+    switch (base->kind) {
+    case BASE_ORIGIN:
+        break;
+    case BASE_SAMPLE:
+        return str_eq(origin, "0") ? "s->sample"
+                                   : arena_printf(p->t->arena, "s->sample + %s", origin);
+    case BASE_SEED:
+        return "s->seed";
+    case BASE_STREAM:
+        return arena_printf(p->t->arena, "link->layer * %dL + %lld", DRAW_SITES,
+                            (long long)base->site);
+    }
+    return origin;
+}
+
 static bool print_rows(BodyPrinter *p, const Inst *inst)
 {
     const RowProgram *program = rows_build(p->t->arena, p->t->diag, p->body, inst);
@@ -115,8 +133,7 @@ static bool print_rows(BodyPrinter *p, const Inst *inst)
         first = mine;
     }
     for (int i = 0; i < program->bases.n; i++)
-        str_putf(&args, ", %s",
-                 body_origin(p, program->bases.at[i].copy, program->bases.at[i].axis));
+        str_putf(&args, ", %s", base_text(p, &program->bases.at[i]));
     if (first)
         str_putf(&args, ", %s", first);
     emit_line(p->emit, "%s(%s);", name, args.at);

@@ -6,6 +6,35 @@
 #include "codegen/target.h"
 #include "codegen/trainer.h"
 
+bool trainer_class_draws(const Trainer *t, int class)
+{
+    const Graph *graph = t->net->classes.at[class];
+    for (int n = 0; n < graph->nodes.n; n++) {
+        if (op_info[graph->nodes.at[n].op].attrs == ATTRS_dropout)
+            return true;
+    }
+    return false;
+}
+
+bool trainer_stage_draws(const Trainer *t, int stage)
+{
+    const StageProgram *program = &t->program->stage[stage];
+    for (int i = 0; i < program->links; i++) {
+        if (trainer_class_draws(t, t->net->chain.at[program->link[i].link].class))
+            return true;
+    }
+    return false;
+}
+
+bool trainer_draws(const Trainer *t)
+{
+    for (int s = 0; s < t->program->stages; s++) {
+        if (trainer_stage_draws(t, s))
+            return true;
+    }
+    return false;
+}
+
 const char *trainer_count(Trainer *t, long long n, const char *one, const char *many)
 {
     return arena_printf(t->arena, "%lld %s", n, n == 1 ? one : many);

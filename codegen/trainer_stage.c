@@ -67,6 +67,8 @@ void trainer_print_link_types(Trainer *t, Emit *out)
         emit_line(out, "typedef struct %sLink {", camel);
         out->depth++;
         emit_line(out, "LpWhere in, out, grad_in, grad_out, saved;");
+        if (trainer_class_draws(t, c))
+            emit_line(out, "long layer; /* place in the chain */");
         if (reads_data(t->program->body[c]))
             emit_line(out, "LpWhere data[4];");
         if (graph->params.n)
@@ -105,6 +107,8 @@ static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int
             str_putf(&row, ".%s = %s, ", field[k], where_text(t, stage, i, copy[k]));
     }
     str_putf(&row, ".saved = {LP_AT_SAVED, %lld}", (long long)link->saved_offset);
+    if (trainer_class_draws(t, class_of(t, link)))
+        str_putf(&row, ", .layer = %d", link->link);
     for (int d = 0; d < DATA_COUNT; d++) {
         int read = data_copy(body, d);
         if (read != NONE)
@@ -482,6 +486,13 @@ static bool any_takes_first(const Trainer *t, int s, bool backward)
     return false;
 }
 
+static void print_sample(Trainer *t, Emit *out, int s)
+{
+    if (trainer_stage_draws(t, s))
+        emit_line(out, "s->sample = s->begun + micro * %lldL;",
+                  (long long)t->net->dims.at[t->net->batch].extent);
+}
+
 static void print_parts(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
@@ -497,6 +508,7 @@ static void print_parts(Trainer *t, Emit *out, int s)
     if (any_takes_first(t, s, false))
         emit_line(out, "const bool first = micro == %d;", flagged_micro(stage, PART_F, false));
     print_load(t, out, s);
+    print_sample(t, out, s);
     print_links(t, out, s, false, forward_waits);
     emit_close(out, "");
     emit_blank(out);
@@ -509,6 +521,7 @@ static void print_parts(Trainer *t, Emit *out, int s)
             out,
             "const bool last = micro == %d; /* gradients are complete: their buckets may go */",
             flagged_micro(stage, PART_B, true));
+    print_sample(t, out, s);
     print_links(t, out, s, true, backward_waits);
     emit_close(out, "");
     emit_blank(out);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/base/rng.h"
 #include "ir/eval_walk.h"
 
 EvalWalk eval_walk(const Eval *e, uint16_t set)
@@ -344,6 +345,33 @@ static void eval_slopes(const Eval *e)
     }
 }
 
+/* 1 / (1 - rate) where the element is kept, 0 where it is dropped. An element is told by its sample
+ * in the run and its place in that, whatever rank or micro-batch holds it. */
+static void eval_dropout(const Eval *e)
+{
+    const Attr_dropout *d = &e->node->attrs.dropout;
+    const Value *value = &e->graph->values.at[e->node->out[0]];
+    uint32_t threshold = rng_drop_below(d->rate), stream = draw_stream(e->draw->layer, d->site);
+    WALK(w, e, e->set[MAX_IN])
+    {
+        int64_t sample = 0, index = 0, each = 1;
+        for (int a = value->axes - 1; a >= 0; a--) {
+            int l = e->node->sig.out[0][a];
+            const Dim *dim = &e->net->dims.at[value->dim[a]];
+            int64_t at = e->origin[l] + w.index[l];
+            if (dim->kind == DIM_BATCH) {
+                sample = e->draw->sample + at;
+                continue;
+            }
+            index += at * each;
+            each *= dim->used;
+        }
+        bool drops =
+            rng_drop_word(e->draw->seed, stream, (uint64_t)(sample * each + index)) < threshold;
+        *eval_out(e, &w, 0) = drops ? 0 : 1 / (1 - d->rate);
+    }
+}
+
 int64_t eval_local_row(const Eval *e, const EvalWalk *w, int v)
 {
     double id = eval_in(e, w, 0);
@@ -455,33 +483,58 @@ static void eval_expmul(const Eval *e)
 
 void eval_node(const Net *net, const Graph *graph, const Node *node, const double *const *in,
                double *const *out, const int64_t extent[MAX_LETTERS],
-               const int64_t origin[MAX_LETTERS])
+               const int64_t origin[MAX_LETTERS], const EvalDraw *draw)
 {
     static void (*const rule[OP_COUNT])(const Eval *) = {
-        [OP_EINSUM] = eval_einsum,       [OP_ADD] = eval_pointwise,
-        [OP_BIAS] = eval_pointwise,      [OP_MUL] = eval_pointwise,
-        [OP_SCALE] = eval_pointwise,     [OP_ACT] = eval_pointwise,
-        [OP_CURVE] = eval_pointwise,     [OP_CURVE_GRAD] = eval_pointwise,
-        [OP_BROADCAST] = eval_pointwise, [OP_TEMPER] = eval_temper,
-        [OP_ONES] = eval_ones,           [OP_ZEROS] = eval_zeros,
-        [OP_SLOPES] = eval_slopes,       [OP_PLACES] = eval_places,
-        [OP_SOFTMAX] = eval_softmax,     [OP_SOFTMAX_GRAD] = eval_softmax_grad,
-        [OP_TOPK] = eval_topk,           [OP_CAPACITY] = eval_capacity,
-        [OP_TALLY] = eval_tally,         [OP_TAKE] = eval_take_choice,
-        [OP_SPREAD] = eval_spread,       [OP_EXPERT] = eval_expert,
-        [OP_EXPERT_DW] = eval_expert_dw, [OP_VSUM] = eval_vsum,
-        [OP_VFILL] = eval_vfill,         [OP_NORM] = eval_norm,
-        [OP_ROPE] = eval_rope,           [OP_ATTENTION] = eval_attention,
-        [OP_SPLIT] = eval_split,         [OP_LOOKUP] = eval_take,
-        [OP_IOTA] = eval_iota,           [OP_VMAX] = eval_vmax,
-        [OP_SUMEXP] = eval_sumexp,       [OP_PICK] = eval_take,
-        [OP_NLL] = eval_pointwise,       [OP_REDUCE] = eval_einsum,
-        [OP_ACT_GRAD] = eval_pointwise,  [OP_NORM_DX] = eval_norm_dx,
-        [OP_NORM_DG] = eval_norm_dg,     [OP_ATTENTION_GRAD] = eval_attention_grad,
-        [OP_STACK] = eval_stack,         [OP_SCATTER] = eval_scatter,
-        [OP_EXPMUL] = eval_expmul,       [OP_ONEHOT] = eval_onehot,
-        [OP_DIV] = eval_pointwise,       [OP_SUMSQ] = eval_sumsq,
-        [OP_SIGN] = eval_pointwise,      [OP_CLIP] = eval_pointwise,
+        [OP_EINSUM] = eval_einsum,
+        [OP_ADD] = eval_pointwise,
+        [OP_BIAS] = eval_pointwise,
+        [OP_MUL] = eval_pointwise,
+        [OP_SCALE] = eval_pointwise,
+        [OP_ACT] = eval_pointwise,
+        [OP_CURVE] = eval_pointwise,
+        [OP_CURVE_GRAD] = eval_pointwise,
+        [OP_BROADCAST] = eval_pointwise,
+        [OP_TEMPER] = eval_temper,
+        [OP_ONES] = eval_ones,
+        [OP_ZEROS] = eval_zeros,
+        [OP_SLOPES] = eval_slopes,
+        [OP_PLACES] = eval_places,
+        [OP_DROPOUT] = eval_dropout,
+        [OP_SOFTMAX] = eval_softmax,
+        [OP_SOFTMAX_GRAD] = eval_softmax_grad,
+        [OP_TOPK] = eval_topk,
+        [OP_CAPACITY] = eval_capacity,
+        [OP_TALLY] = eval_tally,
+        [OP_TAKE] = eval_take_choice,
+        [OP_SPREAD] = eval_spread,
+        [OP_EXPERT] = eval_expert,
+        [OP_EXPERT_DW] = eval_expert_dw,
+        [OP_VSUM] = eval_vsum,
+        [OP_VFILL] = eval_vfill,
+        [OP_NORM] = eval_norm,
+        [OP_ROPE] = eval_rope,
+        [OP_ATTENTION] = eval_attention,
+        [OP_SPLIT] = eval_split,
+        [OP_LOOKUP] = eval_take,
+        [OP_IOTA] = eval_iota,
+        [OP_VMAX] = eval_vmax,
+        [OP_SUMEXP] = eval_sumexp,
+        [OP_PICK] = eval_take,
+        [OP_NLL] = eval_pointwise,
+        [OP_REDUCE] = eval_einsum,
+        [OP_ACT_GRAD] = eval_pointwise,
+        [OP_NORM_DX] = eval_norm_dx,
+        [OP_NORM_DG] = eval_norm_dg,
+        [OP_ATTENTION_GRAD] = eval_attention_grad,
+        [OP_STACK] = eval_stack,
+        [OP_SCATTER] = eval_scatter,
+        [OP_EXPMUL] = eval_expmul,
+        [OP_ONEHOT] = eval_onehot,
+        [OP_DIV] = eval_pointwise,
+        [OP_SUMSQ] = eval_sumsq,
+        [OP_SIGN] = eval_pointwise,
+        [OP_CLIP] = eval_pointwise,
         [OP_ADAMW] = eval_adamw,
     };
     Eval e = {.net = net,
@@ -490,7 +543,8 @@ void eval_node(const Net *net, const Graph *graph, const Node *node, const doubl
               .in = in,
               .out = out,
               .extent = extent,
-              .origin = origin};
+              .origin = origin,
+              .draw = draw ? draw : &(const EvalDraw){0, 0, 0}};
     for (int i = 0; i < node->ins; i++)
         set_operand(&e, i, node->in[i], node->sig.in[i]);
     for (int o = 0; o < node->outs; o++)

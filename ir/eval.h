@@ -8,17 +8,28 @@
 
 #include "ir/graph.h"
 
+/* What draws are keyed by besides their site and their element: two samples of a run never draw the
+ * same, however the step is cut into micro-batches and ranks. */
+typedef struct EvalDraw {
+    uint64_t seed;
+    int64_t layer;  /* place of the link in the chain */
+    int64_t sample; /* number in the run of the micro-batch's first row */
+} EvalDraw;
+
 /* One op on one block. in and out are dense and row-major in the local extents of their letters;
  * ids are whole numbers. extent: per letter, of the block. origin: per letter, the global index
- * where the block begins; read for `base` letters only. An output may not share memory with an
- * input. */
+ * where the block begins; read for `base` letters only. draw: NULL is that
+ * of seed, layer and sample 0. An output may not share memory with an input. */
 void eval_node(const Net *net, const Graph *graph, const Node *node, const double *const *in,
                double *const *out, const int64_t extent[MAX_LETTERS],
-               const int64_t origin[MAX_LETTERS]);
+               const int64_t origin[MAX_LETTERS], const EvalDraw *draw);
 
-/* One micro-batch: ids, labels and weights, [b, s] of the whole micro-batch each. */
+/* One micro-batch: ids, labels and weights, [b, s] of the whole micro-batch each, and where in the
+ * run it stands. */
 typedef struct EvalBatch {
     const double *data[DATA_COUNT];
+    uint64_t seed;
+    int64_t sample; /* number in the run of its first row */
 } EvalBatch;
 
 /* Elements of the i-th parameter of the net, padding included; whether weight decay applies. */

@@ -44,7 +44,7 @@ static int **find_uses(const Net *net, Arena *arena)
 
 /* Runs the nodes of one segment. A value's buffer appears when it is made. */
 static void run_segment(const Net *net, const Graph *graph, Segment seg, double **value,
-                        Arena *arena)
+                        const EvalDraw *draw, Arena *arena)
 {
     static const int64_t origin[MAX_LETTERS] = {0};
     for (int n = 0; n < graph->nodes.n; n++) {
@@ -61,7 +61,7 @@ static void run_segment(const Net *net, const Graph *graph, Segment seg, double 
                 ARENA_ARRAY(arena, double, value_elements(net, &graph->values.at[node->out[o]]));
         for (int l = 0; l < node->sig.letters; l++)
             extent[l] = letter_extent(net, node, l);
-        eval_node(net, graph, node, in, out, extent, origin);
+        eval_node(net, graph, node, in, out, extent, origin, draw);
     }
 }
 
@@ -99,7 +99,8 @@ static double run_batch(const Net *net, const double *const *param, const EvalBa
         for (int p = 0; p < graph->params.n; p++)
             bind(value[l], graph->params.at[p].value, param[use[l][p]]);
         bind(value[l], graph->chain_in, handed);
-        run_segment(net, graph, SEG_FORWARD, value[l], arena);
+        EvalDraw draw = {batch->seed, l, batch->sample};
+        run_segment(net, graph, SEG_FORWARD, value[l], &draw, arena);
         handed = graph->chain_out == NONE ? NULL : value[l][graph->chain_out];
         if (graph->loss != NONE)
             loss += value[l][graph->loss][0];
@@ -108,7 +109,8 @@ static double run_batch(const Net *net, const double *const *param, const EvalBa
     for (int l = net->chain.n - 1; grad && l >= 0; l--) {
         const Graph *graph = net->classes.at[net->chain.at[l].class];
         bind(value[l], graph->grad_in, back);
-        run_segment(net, graph, SEG_BACKWARD, value[l], arena);
+        EvalDraw draw = {batch->seed, l, batch->sample};
+        run_segment(net, graph, SEG_BACKWARD, value[l], &draw, arena);
         back = graph->grad_out == NONE ? NULL : value[l][graph->grad_out];
         add_gradients(net, graph, use[l], value[l], grad);
     }

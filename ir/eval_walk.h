@@ -15,6 +15,7 @@ typedef struct Eval {
     const double *const *in;
     double *const *out;
     const int64_t *extent, *origin;
+    const EvalDraw *draw;
     int64_t stride[OPERANDS][MAX_LETTERS]; /* 0 where the operand lacks the letter */
     uint16_t set[OPERANDS];                /* its letters */
 } Eval;

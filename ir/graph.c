@@ -484,3 +484,9 @@ bool node_crosses(const Net *net, const Node *node)
         letters += net->dims.at[node->sig.dim[l]].kind == DIM_SEQUENCE;
     return letters > 1;
 }
+
+uint32_t draw_stream(int64_t layer, int64_t site)
+{
+    CHECK(layer < DRAW_LAYERS && site < DRAW_SITES);
+    return (uint32_t)(layer * DRAW_SITES + site);
+}

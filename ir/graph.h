@@ -33,6 +33,9 @@ typedef struct Dim {
                        (vocabulary) */
 } Dim;
 
+/* A draw is keyed by the layer, its link's place in the chain, and by its site in the block. */
+enum { DRAW_SITES = 1 << 16, DRAW_LAYERS = 1 << 16 };
+
 typedef enum { NUM_FLOAT, NUM_INDEX } Number; /* the recipe of the plan turns it into a dtype */
 
 typedef enum {
@@ -214,6 +217,8 @@ int attention_slopes(const Graph *graph, const Node *node);
 int attention_starts(const Graph *graph, const Node *node);
 /* The node sets positions of the sequence against others: it has two letters of that dim. */
 bool node_crosses(const Net *net, const Node *node);
+/* The stream of what a site of a link draws. */
+uint32_t draw_stream(int64_t layer, int64_t site);
 int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */

@@ -83,6 +83,10 @@ bool node_attrs_fine(const Graph *graph, const Node *node)
     case ATTRS_scale:
         fine = isfinite(a->scale.factor);
         break;
+    case ATTRS_dropout:
+        fine = a->dropout.rate > 0 && a->dropout.rate < 1 && a->dropout.site >= 0 &&
+               a->dropout.site < DRAW_SITES;
+        break;
     case ATTRS_sign:
         fine = isfinite(a->sign.rate) && a->sign.linear >= 0 && a->sign.linear <= 1;
         break;

@@ -1,4 +1,5 @@
-/* model_loss.c - the loss of a model file, expanded to nodes. */
+/* model_loss.c - what training alone needs of a model file, expanded to nodes: the loss, dropout.
+ */
 #include <string.h>
 
 #include "ir/model_reader.h"
@@ -91,4 +92,42 @@ bool model_read_cross_entropy(Reader *r, Json op)
         return false;
     graph->loss = graph_out(graph, loss);
     return true;
+}
+
+/* Each site of a block draws numbers of its own. */
+static int64_t count_sites(const Graph *graph)
+{
+    int64_t n = 0;
+    for (int i = 0; i < graph->nodes.n; i++)
+        n += op_info[graph->nodes.at[i].op].attrs == ATTRS_dropout;
+    return n;
+}
+
+/* in * mask, the mask made of nothing but where it is: backward makes it again. */
+bool model_read_dropout(Reader *r, Json op)
+{
+    ValueId in;
+    const char *out;
+    Attrs attrs = {.dropout = {.site = count_sites(r->graph)}};
+    bool fine = model_in_out(r, op, &in, &out);
+    Json rate = model_attribute(r, op, "rate");
+    if (!json_num(rate, 0, 1, &attrs.dropout.rate) || !fine)
+        return false;
+    if (attrs.dropout.rate <= 0 || attrs.dropout.rate >= 1) {
+        json_fail(rate, "a dropout rate of %g", attrs.dropout.rate);
+        diag_help(r->diag, "it is more than 0 and less than 1; without dropout remove the op");
+        return false;
+    }
+    Shape x = model_shape_of(r, in);
+    if (!model_has_dim(x.dim, x.axes, r->net->batch)) {
+        json_fail(json_get(op, "in"), "\"%s\" %s is the same for all samples",
+                  r->graph->values.at[in].name, model_value_shape(r, in));
+        diag_help(r->diag, "drop out a value that has dim b");
+        return false;
+    }
+    const char *l = model_letters(r, in);
+    ValueId mask = model_node(r, OP_DROPOUT, arena_printf(r->arena, "%s.mask", out),
+                              arena_printf(r->arena, "->%s", l), &attrs, NULL, 0);
+    return model_emit_out(r, op, OP_MUL, out, arena_printf(r->arena, "%s,%s->%s", l, l, l), NULL,
+                          (ValueId[]){in, mask}, 2);
 }

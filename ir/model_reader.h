@@ -50,6 +50,9 @@ bool model_read_op(Reader *r, Json op);
 const char *const *model_op_attributes(const char *op, int *ret_count);
 
 /* The ops of the files model_*.c that are not in model_ops.c. */
+bool model_read_split(Reader *r, Json op);
+bool model_read_concat(Reader *r, Json op);
+bool model_read_broadcast(Reader *r, Json op);
 bool model_read_rope(Reader *r, Json op);
 bool model_read_temper(Reader *r, Json op);
 bool model_read_attention(Reader *r, Json op);
@@ -57,6 +60,7 @@ bool model_read_router(Reader *r, Json op);
 bool model_read_expert_linear(Reader *r, Json op);
 bool model_read_combine(Reader *r, Json op);
 bool model_read_cross_entropy(Reader *r, Json op);
+bool model_read_dropout(Reader *r, Json op);
 bool model_read_frozen(Reader *r, Json op);
 
 /* ---- model.c: names ---- */

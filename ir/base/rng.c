@@ -6,7 +6,7 @@
 /* The round and key constants of the published generator; ten rounds. */
 static const uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
 static const uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
-enum { ROUNDS = 10 };
+enum { ROUNDS = 10, DRAWS = 3 }; /* DRAWS: its own streams, as the runtime numbers them */
 
 void rng_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t ret[4])
 {
@@ -59,4 +59,17 @@ double rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
     rng_philox(seed, index, stream, words);
     double radius = sqrt(-2.0 * log(unit_of(word_pair(words[0], words[1]))));
     return radius * cos(two_pi * unit_of(word_pair(words[2], words[3])));
+}
+
+uint32_t rng_drop_word(uint64_t seed, uint32_t stream, uint64_t index)
+{
+    uint32_t words[4];
+    rng_philox(seed, index, (uint64_t)DRAWS << 32 | stream, words);
+    return words[0];
+}
+
+uint32_t rng_drop_below(double rate)
+{
+    double words = rate * 0x1p32;
+    return words < 0 ? 0 : words > 0xffffffffu ? 0xffffffffu : (uint32_t)words;
 }

@@ -12,5 +12,9 @@ void rng_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
 double rng_unit(uint64_t seed, uint64_t stream, uint64_t index);
 double rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
+/* What dropout draws: a word for (seed, stream, index), as kernels draw it
+ * (templates/host/draw.h), and the word below which a share `rate` of all lie. */
+uint32_t rng_drop_word(uint64_t seed, uint32_t stream, uint64_t index);
+uint32_t rng_drop_below(double rate);
 
 #endif

@@ -284,7 +284,7 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
 }
 
 /* Nodes of the segment run once; forward nodes may run again in backward, at most once, or there
- * alone when forward has no use for them. */
+ * alone when forward has no use for them. What reads nothing may run for each of its readers. */
 static bool check_nodes(Check *check, const Body *body)
 {
     const Graph *graph = body->graph;
@@ -300,7 +300,8 @@ static bool check_nodes(Check *check, const Body *body)
     for (int n = 0; n < graph->nodes.n; n++) {
         bool forward = graph->nodes.at[n].seg == SEG_FORWARD;
         bool once = forward ? runs[0][n] + runs[1][n] >= 1 : runs[0][n] == 0 && runs[1][n] == 1;
-        if (!once || runs[0][n] > 1 || runs[1][n] > 1)
+        bool again = forward && graph->nodes.at[n].ins == 0;
+        if (!once || runs[0][n] > 1 || (runs[1][n] > 1 && !again))
             good =
                 check_fault(check, "class %s: %s runs %d times in forward and %d times in backward",
                             graph->name, graph->nodes.at[n].name, runs[0][n], runs[1][n]);

@@ -83,6 +83,8 @@ static bool row_pattern(const char *pattern, int operands, int results, int *ret
 {
     const char *text[MAX_IN + MAX_OUT] = {pattern}, *at = pattern;
     int length[MAX_IN + MAX_OUT] = {0}, wide = 0;
+    if (operands == 0)
+        at += strlen("->");
     for (int k = 0; k < operands + results; k++) {
         length[k] = operand_text(&at, &text[k]);
         wide = length[k] > length[wide] ? k : wide;

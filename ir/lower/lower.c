@@ -140,12 +140,18 @@ static void emit_node(Lowering *lo, NodeId id)
     }
 }
 
-/* In backward a forward value exists because it was saved, or is made again. */
+/* In backward a forward value exists because it was saved, or is made again; what is made of
+ * nothing is made for each reader, inside its kernel, rather than stored until the next. */
 static void materialise(Lowering *lo, ValueId id)
 {
+    const Value *value = &lo->body->graph->values.at[id];
+    bool anew = lo->seg == SEG_BACKWARD && value->kind == VALUE_NODE &&
+                lo->body->graph->nodes.at[value->made].seg == SEG_FORWARD &&
+                lo->body->graph->nodes.at[value->made].ins == 0 && lo->made[id].n == 0;
+    if (anew)
+        lo->have[id].n = 0;
     if (lo->have[id].n > 0)
         return;
-    const Value *value = &lo->body->graph->values.at[id];
     if (value->kind != VALUE_NODE)
         BUG("%s of class %s does not exist where it is read", value->name, lo->body->graph->name);
     emit_node(lo, value->made);

@@ -71,11 +71,19 @@ static bool accumulates(const Step *step, const Copy *copy)
     return copy->home == HOME_ACC && !step->first;
 }
 
+static const EvalBatch *step_batch(const Machine *machine, const Step *step)
+{
+    return &machine->batch[step->round * machine->program->plan->micro_batches + step->micro];
+}
+
 static void run_kernel(Machine *machine, Rank *rank, const Step *step)
 {
     const Body *body = step->body;
     Arena *scratch = machine_scratch(machine);
     double **fused = ARENA_ARRAY(scratch, double *, body->copies.n);
+    const EvalBatch *batch = step_batch(machine, step);
+    const StageLink *link = &machine->program->stage[rank->stage].link[step->link];
+    const EvalDraw draw = {batch->seed, link->link, batch->sample};
     for (int i = 0; i < step->inst->nodes; i++) {
         const Node *node = &body->graph->nodes.at[step->inst->node[i]];
         const double *in[MAX_IN] = {0};
@@ -89,7 +97,7 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
             target[k] = copy_block(machine, rank, step, step->inst->bind_out[i][k], scratch, fused);
             out[k] = ARENA_ARRAY(scratch, double, copy->elements);
         }
-        eval_node(machine->program->net, body->graph, node, in, out, extent, origin);
+        eval_node(machine->program->net, body->graph, node, in, out, extent, origin, &draw);
         for (int k = 0; k < node->outs; k++) {
             const Copy *copy = &body->copies.at[step->inst->bind_out[i][k]];
             for (int64_t e = 0; e < copy->elements; e++)
@@ -133,7 +141,7 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     if (step->node == &program->optimizer->nodes.at[program->clip]) {
         in[0] = at_operand(rank, &step->operand[0]);
         out[0] = at_operand(rank, &step->operand[1]);
-        eval_node(net, program->optimizer, step->node, in, out, extent, origin);
+        eval_node(net, program->optimizer, step->node, in, out, extent, origin, NULL);
         return;
     }
     Node node = *step->node;
@@ -147,7 +155,7 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
         in[k] = at_operand(rank, &step->operand[k]);
     for (int k = 0; k < node.outs; k++)
         out[k] = ARENA_ARRAY(scratch, double, step->count);
-    eval_node(net, program->optimizer, &node, in, out, extent, origin);
+    eval_node(net, program->optimizer, &node, in, out, extent, origin, NULL);
     for (int k = 0; k < node.outs; k++)
         memcpy(at_operand(rank, &step->operand[k]), out[k], (size_t)step->count * WIDTH);
 }
@@ -155,8 +163,7 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
 static void run_load(Machine *machine, Rank *rank, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[rank->stage];
-    const EvalBatch *batch =
-        &machine->batch[step->round * machine->program->plan->micro_batches + step->micro];
+    const EvalBatch *batch = step_batch(machine, step);
     for (int k = 0; k < step->operands; k++) {
         const Copy *copy = step->operand[k].copy;
         for (int i = 0; i < stage->links; i++) {

@@ -84,9 +84,13 @@ static void make_batches(Trial *trial, uint64_t seed)
         }
         for (int64_t i = 0; i < tokens * micros; i++)
             data[DATA_WEIGHT][i] /= valid > 0 ? valid : 1;
-        for (int m = 0; m < micros; m++)
+        for (int m = 0; m < micros; m++) {
+            EvalBatch *at = &trial->batch[r * micros + m];
             for (int d = 0; d < DATA_COUNT; d++)
-                trial->batch[r * micros + m].data[d] = data[d] + m * tokens;
+                at->data[d] = data[d] + m * tokens;
+            at->seed = seed;
+            at->sample = (r * micros + m) * batch;
+        }
     }
 }
 

@@ -27,6 +27,10 @@ static inline void lp_philox(uint64_t seed, uint32_t stream, uint32_t kind, uint
 }
 
 /* What a stream is for, so that no two uses share numbers. */
-enum { LP_STREAM_INIT = 1, LP_STREAM_DATA = 2 };
+enum {
+    LP_STREAM_INIT = 1,
+    LP_STREAM_DATA = 2,
+    LP_STREAM_DRAW = 3 /* of emitted kernels: templates/host/draw.h */
+};
 
 #endif

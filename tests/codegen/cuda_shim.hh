@@ -25,6 +25,8 @@ static pthread_barrier_t shim_barrier;
 static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
 static float shim_part[LP_THREADS];
 
+typedef uint32_t lp_u32;
+
 /* Of the prelude, in C++: the upper half of a float, rounded to nearest, ties to even. */
 struct lp_bf16 {
     uint16_t x;

@@ -12,6 +12,9 @@
 #include "tests/check.h"
 #include "tests/codegen/bodies.h"
 
+/* Of ops that draw: nothing that fits in 32 bits but what must. */
+static const EvalDraw draw = {0x9e3779b97f4a7c15u, 3, INT64_C(5000000000)};
+
 typedef void (*Kernel)(void *const *args, const long *bases, int first);
 
 void row_cases_add(Arena *arena, const Body *body, const Inst *inst, RowCaseList *cases)
@@ -64,12 +67,12 @@ static void *compile_cases(Arena *arena, const RowCaseList *cases, const Target 
 {
     bool cuda = target == &target_cuda;
     Str text = str_new(arena);
-    str_put(&text,
-            cuda
-                ? "#include \"tests/codegen/cuda_shim.hh\"\n\nstatic float lp_sigmoid(float x)\n{\n"
-                  "    return 1.0f / (1.0f + expf(-x));\n}\n\n"
-                : "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
-                  "#include \"templates/host/math.h\"\n\n");
+    str_put(&text, cuda ? "#include \"tests/codegen/cuda_shim.hh\"\n#include "
+                          "\"templates/cuda/draw.cuh\"\n\nstatic float lp_sigmoid(float x)\n{\n"
+                          "    return 1.0f / (1.0f + expf(-x));\n}\n\n"
+                        : "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
+                          "#include \"templates/host/math.h\"\n"
+                          "#include \"templates/host/draw.h\"\n\n");
     for (int i = 0; i < cases->n; i++) {
         str_put(&text, rows_print(arena, cases->at[i].program, target, cases->at[i].name));
         str_putc(&text, '\n');
@@ -149,7 +152,7 @@ static double **evaluate(Arena *arena, const RowCase *c, uint64_t seed)
             int id = c->inst->bind_out[n][k];
             out[k] = value[id] = ARENA_ARRAY(arena, double, body->copies.at[id].elements + 1);
         }
-        eval_node(body->net, body->graph, node, in, out, extent, origin);
+        eval_node(body->net, body->graph, node, in, out, extent, origin, &draw);
     }
     return value;
 }
@@ -157,7 +160,17 @@ static double **evaluate(Arena *arena, const RowCase *c, uint64_t seed)
 static long base_of(const RowCase *c, int base)
 {
     const RowBase *b = &c->program->bases.at[base];
-    return origin_of_axis(c->body, &c->body->copies.at[b->copy], b->axis);
+    switch (b->kind) {
+    case BASE_ORIGIN:
+    case BASE_SAMPLE:
+        break;
+    case BASE_SEED:
+        return (long)draw.seed;
+    case BASE_STREAM:
+        return draw_stream(draw.layer, b->site);
+    }
+    return origin_of_axis(c->body, &c->body->copies.at[b->copy], b->axis) +
+           (b->kind == BASE_SAMPLE ? draw.sample : 0);
 }
 
 static void put(void *array, DType dtype, int64_t i, double x)

@@ -41,7 +41,7 @@ static void test_adamw(void **state)
                                            &coef,    &lr,      &count};
         double *const results[3] = {next[0], next[1], next[2]};
         const int64_t extent[MAX_LETTERS] = {N}, origin[MAX_LETTERS] = {0};
-        eval_node(net, graph, &graph->nodes.at[node], operands, results, extent, origin);
+        eval_node(net, graph, &graph->nodes.at[node], operands, results, extent, origin, NULL);
         memcpy(exact, next, sizeof next);
         lp_adamw(N, lp_adam(0.9, 0.95, 1e-8, 0.1, lr, count, coef), w, m, v, g);
     }

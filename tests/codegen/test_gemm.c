@@ -116,7 +116,7 @@ static void check_einsum(const char *sig, int want_loops)
     for (int l = 0; l < node->sig.letters; l++)
         extent[l] = letter_extent(body->net, node, l);
     eval_node(body->net, body->graph, node, (const double *const[]){value[0], value[1]},
-              (double *const[]){want}, extent, origin);
+              (double *const[]){want}, extent, origin, NULL);
     for (int64_t i = 0; i < body->copies.at[out].elements; i++)
         value[out][i] = NAN;
     run_loops(&gemm, 0, value[gemm.a], value[gemm.b], value[gemm.c]);

@@ -62,6 +62,13 @@ static void test_gpt2(void **state)
     assert_true(run_model(&target_host, tiny_gpt2, 2, 8, 1, 2e-5) > 12);
 }
 
+static void test_dropout(void **state)
+{
+    (void)state;
+    assert_true(run_model(&target_host, tiny_dropout, 2, 8, 1, 2e-5) > 20);
+    assert_true(run_model(&target_cuda, tiny_dropout, 3, 8, 1, 2e-5) > 20);
+}
+
 static void test_every_op(void **state)
 {
     (void)state;
@@ -106,9 +113,13 @@ static void test_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),     cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_every_op),  cmocka_unit_test(test_padded_vocabulary),
-        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_every_op),
+        cmocka_unit_test(test_padded_vocabulary),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_cuda),
         cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests_name("rows", tests, NULL, NULL);

@@ -54,9 +54,10 @@ static void add_copies(Arena *arena, Body *body, const Node *node, DType real, b
                      .param = NONE};
         for (int a = 0; a < value->axes; a++) {
             const Dim *dim = &body->net->dims.at[value->dim[a]];
-            /* Heads are a block of all. */
-            copy.local[a] =
-                node->op == OP_SLOPES && dim->letter != 'r' ? dim->extent / 2 : dim->extent;
+            /* Heads, and what is dropped out, are a block of all. */
+            bool part = (node->op == OP_SLOPES && dim->letter != 'r') ||
+                        (node->op == OP_DROPOUT && dim->extent % 2 == 0);
+            copy.local[a] = part ? dim->extent / 2 : dim->extent;
             copy.elements *= copy.local[a];
         }
         vec_push(arena, &body->copies) = copy;
@@ -218,6 +219,10 @@ static void test_positions(void **state)
         {.op = OP_SLOPES, .sig = "->p"},
         {.op = OP_SLOPES, .sig = "->gr"},
         {.op = OP_SLOPES, .sig = "->pr"},
+        {OP_DROPOUT, "->bsh", {.dropout = {.rate = 0.3, .site = 2}}},
+        {OP_DROPOUT, "->gbsd", {.dropout = {.rate = 0.6, .site = 5}}},
+        {OP_DROPOUT, "->bs", {.dropout = {.rate = 0.999}}},
+        {OP_DROPOUT, "->b", {.dropout = {.rate = 0.5}}},
         {.op = OP_ONES, .sig = "->h"},
         {.op = OP_ONES, .sig = "->bse"},
         {.op = OP_ONES, .sig = "->"},

@@ -102,7 +102,7 @@ void graph_run(Arena *arena, const Graph *graph, Segment seg, double **value)
         for (int o = 0; o < node->outs; o++)
             out[o] = value[node->out[o]] = ARENA_ARRAY(
                 arena, double, value_elements(graph->net, &graph->values.at[node->out[o]]));
-        eval_node(graph->net, graph, node, in, out, extent, origin);
+        eval_node(graph->net, graph, node, in, out, extent, origin, NULL);
     }
 }
 

@@ -103,6 +103,8 @@ const OpCase op_cases[] = {
     PLAIN(OP_ONES, "->gh"),
     PLAIN(OP_ZEROS, "->gh"),
     PLAIN(OP_SLOPES, "->gr"),
+    {OP_DROPOUT, "->bsgh", {.dropout = {.rate = 0.3}}, 0, 0, false},
+    {OP_DROPOUT, "->sb", {.dropout = {.rate = 0.5, .site = 3}}, 0, 0, false},
     {OP_IOTA, "->s", {.iota = {.offset = 2}}, 0, 0, false},
     {OP_PLACES, "bs->bs", {.iota = {.offset = 2}}, 0, 0, false},
     PLAIN(OP_SOFTMAX, "bse->bse"),

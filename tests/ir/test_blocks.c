@@ -63,7 +63,7 @@ static Block run_block(const OpBench *b, const Node *of, const Cut *cut, double 
         in[i] = cut_operand(b, of, of->in[i], of->sig.in[i], cut, value[of->in[i]], &n);
     for (int o = 0; o < of->outs; o++)
         block.out[o] = cut_operand(b, of, of->out[o], of->sig.out[o], cut, NULL, &block.n[o]);
-    eval_node(b->net, b->graph, of, in, block.out, extent, origin);
+    eval_node(b->net, b->graph, of, in, block.out, extent, origin, NULL);
     return block;
 }
 

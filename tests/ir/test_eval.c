@@ -177,7 +177,7 @@ static Block run_block(Bench *b, NodeId id, char letter, int64_t begin, int64_t 
     for (int o = 0; o < of->outs; o++)
         block.out[o] =
             cut_block(b, of, of->out[o], of->sig.out[o], cut, begin, extent, NULL, &block.n[o]);
-    eval_node(b->net, b->graph, of, in, block.out, extents, origin);
+    eval_node(b->net, b->graph, of, in, block.out, extents, origin, NULL);
     return block;
 }
 

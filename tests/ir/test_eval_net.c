@@ -73,6 +73,12 @@ static void test_everything(void **state)
     check_gradients(tiny_everything, 8);
 }
 
+static void test_dropout(void **state)
+{
+    (void)state;
+    check_gradients(tiny_dropout, 1);
+}
+
 /* Padding rows change nothing and get no gradient. */
 static void test_padding(void **state)
 {
@@ -96,12 +102,12 @@ static void test_padding(void **state)
     arena_free(arena);
 }
 
-/* Two micro-batches of two rows are one of four, when the rows are laid out in order. */
-static void test_micro_batches(void **state)
+/* Two micro-batches of two rows are one of four, when the rows are laid out in order; what is
+ * dropped too. */
+static void check_micro_batches(const char *text)
 {
-    (void)state;
     Arena *arena = arena_new("test");
-    Net *two = net_from(arena, tiny_gpt2, 2, 5, 1), *four = net_from(arena, tiny_gpt2, 4, 5, 1);
+    Net *two = net_from(arena, text, 2, 5, 1), *four = net_from(arena, text, 4, 5, 1);
     double **param = net_random_params(arena, two, 5);
     double **grad2 = net_zero_params(arena, two), **grad4 = net_zero_params(arena, four);
     EvalBatch *halves = net_random_batches(arena, two, 2, 9), whole;
@@ -111,6 +117,11 @@ static void test_micro_batches(void **state)
         memcpy(joined + 10, halves[1].data[d], 10 * sizeof(double));
         whole.data[d] = joined;
     }
+    for (int i = 0; i < 2; i++) {
+        halves[i].seed = whole.seed = 12;
+        halves[i].sample = 100 + 2 * i;
+    }
+    whole.sample = 100;
     double a = eval_net(two, (const double *const *)param, halves, 2, grad2);
     double b = eval_net(four, (const double *const *)param, &whole, 1, grad4);
     assert_near(a, b, 1, 1e-13, "loss");
@@ -118,6 +129,47 @@ static void test_micro_batches(void **state)
         for (int64_t e = 0; e < eval_param_elements(two, i); e++)
             assert_near(grad2[i][e], grad4[i][e], 1, 1e-13, two->params.at[i].name);
     }
+    arena_free(arena);
+}
+
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    check_micro_batches(tiny_gpt2);
+    check_micro_batches(tiny_dropout);
+}
+
+/* Every part of the key counts: seed, sample of the run (so the step), layer and site. */
+static void test_draws(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, tiny_dropout, 2, 5, 1);
+    double **param = net_random_params(arena, net, 5);
+    EvalBatch *batch = net_random_batches(arena, net, 1, 9);
+    batch->seed = 1;
+    batch->sample = 64;
+    double loss = loss_at(net, param, batch, 1);
+    assert_true(loss == loss_at(net, param, batch, 1));
+    batch->seed = 2;
+    assert_true(loss != loss_at(net, param, batch, 1));
+    batch->seed = 1;
+    batch->sample = 66;
+    assert_true(loss != loss_at(net, param, batch, 1));
+    batch->sample = 64;
+    Graph *layer = net->classes.at[1];
+    for (int n = 0; n < layer->nodes.n; n++) {
+        Node *node = &layer->nodes.at[n];
+        if (node->op != OP_DROPOUT)
+            continue;
+        int64_t site = node->attrs.dropout.site;
+        node->attrs.dropout.site = 77;
+        assert_true(loss != loss_at(net, param, batch, 1));
+        node->attrs.dropout.site = site;
+    }
+    /* two layers of one class draw otherwise */
+    assert_int_equal(net->chain.at[1].class, net->chain.at[2].class);
+    assert_true(draw_stream(1, 0) != draw_stream(2, 0) && draw_stream(1, 0) != draw_stream(0, 1));
     arena_free(arena);
 }
 
@@ -242,7 +294,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_everything),    cmocka_unit_test(test_padding),
     cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_tied),
     cmocka_unit_test(test_step),          cmocka_unit_test(test_step_is_ops),
-    cmocka_unit_test(test_decay),
+    cmocka_unit_test(test_decay),         cmocka_unit_test(test_dropout),
+    cmocka_unit_test(test_draws),
 };
 
 RUN(tests)

@@ -42,6 +42,6 @@ void eval_one(OpId op, const char *sig, const Attrs *attrs, const NamedDim *dims
         if (origin && node->sig.base >> l & 1)
             begin[l] = *origin;
     }
-    eval_node(net, graph, node, in, out, extent, begin);
+    eval_node(net, graph, node, in, out, extent, begin, NULL);
     arena_free(arena);
 }

@@ -2,7 +2,10 @@
 #include "ir/base/rng.h"
 
 #include <math.h>
+#include <stdbool.h>
 
+#include "runtime/io/philox.h"
+#include "templates/host/draw.h"
 #include "tests/check.h"
 
 /* Known answers published with the generator (Random123, kat_vectors, philox4x32 10). */
@@ -84,11 +87,51 @@ static void test_normal_has_its_moments(void **state)
     assert_true(fabs(beyond / N - 0.05) < error * sqrt(0.05 * 0.95));
 }
 
+/* What the evaluator draws, what emitted kernels draw, and the runtime's generator: bit for bit.
+ * (The CUDA text is compared on the values of whole kernels.) */
+static void test_draws_agree(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 10000; i++) {
+        uint64_t seed = rng_u64(1, 0, i), index = rng_u64(1, 1, i) >> (i % 64);
+        uint32_t stream = (uint32_t)rng_u64(1, 2, i), words[4];
+        lp_philox(seed, stream, LP_STREAM_DRAW, index, words);
+        assert_int_equal(rng_drop_word(seed, stream, index), words[0]);
+        assert_int_equal(lp_draw((long)seed, (long)stream, (long)index), words[0]);
+    }
+}
+
+/* The share that is dropped, and that neighbours, streams and seeds know nothing of each other:
+ * within six standard errors. */
+static void test_drop_rate(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    static const double rates[] = {0.001, 0.1, 0.5, 0.9};
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        uint32_t below = rng_drop_below(rates[r]);
+        int dropped = 0, both[3] = {0};
+        for (uint64_t i = 0; i < N; i++) {
+            bool here = rng_drop_word(5, 7, i) < below;
+            dropped += here;
+            both[0] += here && rng_drop_word(5, 7, i + 1) < below;
+            both[1] += here && rng_drop_word(5, 8, i) < below;
+            both[2] += here && rng_drop_word(6, 7, i) < below;
+        }
+        double p = rates[r], pp = p * p;
+        assert_true(fabs((double)dropped / N - p) < 6 * sqrt(p * (1 - p) / N));
+        for (int k = 0; k < 3; k++)
+            assert_true(fabs((double)both[k] / N - pp) < 6 * sqrt(pp * (1 - pp) / N) + 3.0 / N);
+    }
+    assert_int_equal(rng_drop_below(0), 0);
+    assert_int_equal(rng_drop_below(1), 0xffffffffu);
+    assert_int_equal(rng_drop_below(0.5), 0x80000000u);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_known_answers),
-    cmocka_unit_test(test_every_argument_counts),
-    cmocka_unit_test(test_unit_is_uniform),
-    cmocka_unit_test(test_normal_has_its_moments),
+    cmocka_unit_test(test_draws_agree),     cmocka_unit_test(test_drop_rate),
+    cmocka_unit_test(test_known_answers),   cmocka_unit_test(test_every_argument_counts),
+    cmocka_unit_test(test_unit_is_uniform), cmocka_unit_test(test_normal_has_its_moments),
 };
 
 RUN(tests)

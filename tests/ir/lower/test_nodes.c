@@ -120,7 +120,7 @@ static void run_block(Arena *arena, const Net *net, const Graph *graph, const No
         ret[k] = result(arena, node, k, graph->values.at[node->out[k]].axes, extent);
         to[k] = ret[k].at;
     }
-    eval_node(net, graph, node, from, to, extent, origin);
+    eval_node(net, graph, node, from, to, extent, origin, NULL);
 }
 
 /* Extent and origin of every letter on a rank. Letters without `base` get an origin that nobody may
