@@ -134,11 +134,13 @@ ROWS = [
     row("mla", "tp2"),
     row("mla", "tp4 sp pp2 1f1b"),
     row("mla", "dp2 tp2 pp2 gpipe"),
-    # dropout: every element of the step has its own number, on every rank, micro-batch and stage
+    # dropout: an element of the run has one number on every rank, micro-batch and stage, and again in
+    # recomputation (T31, T32, T33)
     row("dropout", "recompute"),
     row("dropout", "mbs4"),
     row("dropout", "dp2 mbs2"),
     row("dropout", "tp4 sp"),
+    row("dropout", "cp2 dp2"),
     row("dropout", "dp2 tp2 pp2 1f1b recompute"),
     row("packed", "dp2"),
     row("packed", "tp2 sp pp2 1f1b"),
