@@ -95,7 +95,8 @@ typedef struct LpOptions {
     double eps;                 /* --eps F */
     double clip;                /* --clip F: global norm; 0 is off */
     double timeout_s;           /* --timeout F: longest wait without progress; 0 means 25 */
-    int threads;        /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
+    int threads;    /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
+    uint64_t shake; /* --shake SEED: hold operations in flight back by random times; 0: do not */
     bool deterministic; /* --deterministic: for emitted code that has a faster, unordered form */
     bool virtual_ranks; /* --virtual: all ranks as threads of one process */
     bool quiet;         /* --quiet: no line per step (log.jsonl is written all the same) */

@@ -62,6 +62,8 @@ static const Option options_table[] = {
     {"timeout", "SECONDS", "end the job after so long a wait without progress", KIND_REAL,
      AT(timeout_s), 0.1, 1e9},
     {"threads", "N", "OpenMP threads of a rank", KIND_INT, AT(threads), 1, 4096},
+    {"shake", "SEED", "hold messages back by random times, to look for races; 0 is off", KIND_SEED,
+     AT(shake), 0, 0},
     {"deterministic", NULL, "refuse unordered shortcuts", KIND_FLAG, AT(deterministic), 0, 0},
     {"virtual", NULL, "run all ranks as threads of this process", KIND_FLAG, AT(virtual_ranks), 0,
      0},

@@ -80,8 +80,9 @@ struct LpSelf {
     LpWork *idle;       /* for reuse: nothing is allocated once a step has run */
     LpScratch *scratch; /* buffers for reuse */
     int64_t scratch_bytes;
-    bool moved;    /* some message finished since the waiter last looked */
-    bool measured; /* what lies outside the arena, and it fits */
+    uint64_t shaken; /* delays drawn so far, under --shake */
+    bool moved;      /* some message finished since the waiter last looked */
+    bool measured;   /* what lies outside the arena, and it fits */
 
     LpData *data;
     LpLog *log;

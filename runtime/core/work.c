@@ -6,6 +6,7 @@
  * the job. */
 #include "runtime/core/work.h"
 
+#include "runtime/core/shake.h"
 #include "runtime/core/trace.h"
 #include "runtime/core/watch.h"
 
@@ -127,6 +128,8 @@ static bool work_drive(LpSelf *self, LpWork *work)
             work->request_done++;
             self->moved = true;
         }
+        if (lp_shake_holds(self, work))
+            return false;
         work->request_count = work->request_done = 0;
         if (!work->advance(self, work))
             return true;

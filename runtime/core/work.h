@@ -12,6 +12,7 @@ struct LpWork {
     LpWork *next;
     LpEvent *event;
     int64_t begin_ns;                            /* under --trace */
+    int64_t held_until_ns;                       /* under --shake; 0: not held back */
     bool (*advance)(LpSelf *self, LpWork *work); /* posts more, or false: finished */
     const char *what;                            /* "all-reduce", for messages */
     const LpComm *comm;                          /* NULL for p2p */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # jobs.sh - whole jobs of tests/runtime/world: bits that must agree, and ends that must be clean.
 #
-#     jobs.sh WORLD bits|resume|ends
+#     jobs.sh WORLD bits|shake|resume|ends
 #
 # Every case prints one line; the first that is wrong ends the script with what it saw.
 set -u
@@ -77,6 +77,31 @@ near() {
     losses "$2" | tail -n "$3" > b
     paste -d, a b | awk -F'[:,]' '{ d = $4 - $10; if (d < 0) d = -d; if (d > 1e-5 * $4 || $4 == "") exit 1 }' ||
         die "losses of $1 and $2 are not near"
+}
+
+# Late messages change no bit, whatever is late; where a wait is missing they do. Collectives too.
+shake() {
+    run 0 60 train 4 virtual --steps 4 --quiet --save still.safetensors
+    seed=1
+    while [ $seed -le ${LP_SEEDS:-50} ]; do
+        LP_TEST=train LP_RANKS=4 timeout 60 "$world" --virtual --data text --steps 4 --quiet \
+            --save shaken.safetensors --shake $seed > said 2>&1 || die "shaken with $seed: it ended"
+        cmp still.safetensors shaken.safetensors || die "weights differ when shaken with $seed"
+        seed=$((seed + 1))
+    done
+    echo "ok: the same bits with $((seed - 1)) seeds"
+    for seed in 1 2 3; do
+        run 0 60 train 4 mpi --steps 4 --quiet --save shaken.safetensors --shake $seed
+        cmp still.safetensors shaken.safetensors || die "weights differ when shaken with $seed (mpi)"
+        run 0 60 collectives 3 virtual --shake $seed
+    done
+    differ=0
+    for seed in 1 2 3 4 5; do
+        run 0 60 careless 4 virtual --steps 4 --quiet --save shaken.safetensors --shake $seed
+        cmp -s still.safetensors shaken.safetensors || differ=$((differ + 1))
+    done
+    [ $differ -gt 0 ] || die "a missing wait does not show in 5 shaken runs"
+    echo "ok: a missing wait shows in $differ of 5 runs"
 }
 
 resume() {
