@@ -95,6 +95,8 @@ static int64_t state_read(const char *path, uint64_t seed)
     return samples;
 }
 
+static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *states, int count);
+
 int64_t lp_begin(const LpState *states, int count)
 {
     LpSelf *self = lp_self;
@@ -119,6 +121,9 @@ int64_t lp_begin(const LpState *states, int count)
         path_join(path, options->resume, saved, tail);
         lp_load_file(self, path, states[i].parts, states[i].count);
     }
+    /* nothing left to do: the end writes what was loaded, as this plan holds it */
+    if (options->checkpoint && samples / each >= options->steps)
+        checkpoint_write(self, samples / each, states, count);
     return samples / each;
 }
 
