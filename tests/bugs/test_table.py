@@ -84,7 +84,7 @@ def machine(table, exe, ids):
 def overlap(shop):
     """T50: reductions run beside backward; as one bucket they cannot, and that must show."""
     path = shop.path / "overlap.json"
-    e2e.plan(e2e.ROOT / "examples/models/llama-3-8b.json", {"dp": 4, "tp": 2, "sp": 1, "zero": 0, "mbs": 2},
+    e2e.plan(e2e.ROOT / "examples/models/llama-3-8b.json", {"dp": 4, "tp": 2, "sp": 1, "zero": 1, "mbs": 2},
              path, 8, 4096, recipe="bf16", cluster=e2e.ROOT / "examples/clusters/dgx-h100.json")
     plan = json.loads(path.read_text())
     exposed = plan["predicted"]["exposed_ns"]["dp"]
