@@ -27,7 +27,7 @@ WAITS = {
     "T30": ("fp16 with a loss scale", ["--recipe", "fp16"]),
     "T47": ("an optimizer of whole matrices", ["--optimizer", "muon"]),
     "T49": ("bf16 trainers", None),
-    "T54": ("context parallelism", ["--pin", "cp=2,dp=1,tp=1,pp=1,mbs=1"]),
+    "T54": ("context parallelism", ["--pin", "cp=2,cp_by=ring,dp=1,tp=1,pp=1,mbs=1"]),
 }
 NAMES = {
     "T30": "overflow on one rank only",
@@ -92,7 +92,7 @@ def overlap(shop):
     del plan["predicted"]
     path.write_text(json.dumps(plan))
     whole = json.loads(e2e.lplan("explain", path, "--json").stdout)["predicted"]["exposed_ns"]["dp"]
-    if not exposed < 0.1 * whole:
+    if not exposed < 0.25 * whole:
         raise Failed(f"{exposed} ns of reductions are exposed, {whole} ns without buckets")
     return ["dp=4,tp=2"], 1, 1
 
