@@ -105,7 +105,7 @@ static int build(Cli *cli, bool gemm_bf16)
     if (!cli_has(cli, "no-check") && !check_texts(cli, folder, text, &report))
         return CLI_BUG;
     bool compiled = !only && !cli_has(cli, "no-compile");
-    if (compiled && !trainer_compile(cli->arena, cli->diag, folder, gemm_bf16, &report.files))
+    if (compiled && !trainer_compile(cli->arena, cli->diag, folder, text->gemm_bf16, &report.files))
         return CLI_INPUT;
     print_report(cli, folder, program, &report, compiled);
     return CLI_OK;

@@ -26,6 +26,11 @@ static const char *mesh_text(Trainer *t)
 
 static const char *products_text(const Trainer *t)
 {
+    const Recipe *recipe = t->program->recipe;
+    if (recipe->activation == DT_BF16)
+        return "operands as stored, in bf16, sums in fp32; by oneDNN under LP_ONEDNN, else plain C";
+    if (recipe->activation == DT_F16)
+        return "operands as stored, in fp16, sums in fp32; plain C";
     if (!t->options->gemm_bf16)
         return "fp32";
     return t->routes.used
@@ -44,6 +49,10 @@ static void print_title(Trainer *t, Emit *out)
                  trainer_count(t, t->plan->micro_batches, "micro-batch", "micro-batches"),
                  trainer_count(t, t->net->dims.at[t->net->batch].extent, "sequence", "sequences"),
                  products_text(t), t->options->plan_hash, template_set_hash());
+    if (t->program->recipe->activation == DT_BF16)
+        emit_text(out, "#define LP_REAL_BF16 1 /* how weights and activations are stored */\n");
+    if (t->program->recipe->activation == DT_F16)
+        emit_text(out, "#define LP_REAL_F16 1 /* how weights and activations are stored */\n");
     emit_text(out,
               "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
               "<stdlib.h>\n#include <string.h>\n\n"
@@ -51,6 +60,10 @@ static void print_title(Trainer *t, Emit *out)
               "/* In this order: later texts use earlier ones. */\n"
               "#include \"templates/host/math.h\"\n#include \"templates/host/tile.h\"\n#include "
               "\"templates/host/gemm.h\"\n");
+    bool narrow = t->program->recipe->activation != DT_F32;
+    emit_text(out, "#include \"templates/host/real.h\"\n");
+    if (t->options->gemm_bf16 || narrow)
+        emit_text(out, "#include \"templates/host/gemm_typed.h\"\n");
     if (t->options->gemm_bf16)
         emit_text(out, "#include \"templates/host/gemm_bf16.h\"\n");
     if (trainer_draws(t))
@@ -288,6 +301,51 @@ static void print_begin(Trainer *t, Emit *out)
     emit_blank(out);
 }
 
+/* What a checkpoint holds. */
+static void print_states(Emit *out)
+{
+    emit_line(out, "const int count = parts_of(s, parts, false);");
+    emit_line(out, "LpPart *second = boxes + moments_of(s, &moments[rank->stage], false, boxes);");
+    emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], true, second);");
+    emit_line(out, "const LpState states[] = {");
+    emit_line(out, "    {\"model\", parts, count, LP_F32},");
+    emit_line(out, "    {\"exp_avg\", boxes, shares, LP_F32},");
+    emit_line(out, "    {\"exp_avg_sq\", second, shares, LP_F32},");
+    emit_line(out, "};");
+}
+
+/* The same of weights that are stored in 16 bits: files hold those that the optimizer steps. */
+static void print_master_states(Trainer *t, Emit *out)
+{
+    emit_line(out, "const Moments *held = &moments[rank->stage];");
+    emit_line(out, "LpPart *parts = boxes;");
+    emit_line(out, "const int count = moments_of(s, held, MASTER, parts);");
+    emit_line(out, "LpPart *first = parts + count, *second = first + count;");
+    emit_line(out, "moments_of(s, held, MOMENT1, first);");
+    emit_line(out, "moments_of(s, held, MOMENT2, second);");
+    emit_line(out, "const LpState states[] = {");
+    emit_line(out, "    {\"model\", parts, count, LP_F32},");
+    emit_line(out, "    {\"exp_avg\", first, count, LP_F32},");
+    emit_line(out, "    {\"exp_avg_sq\", second, count, LP_F32},");
+    emit_line(out, "};");
+    emit_line(out, "const int64_t begin = lp_begin(states, 3);");
+    emit_open(out, "for (int b = 0; b < held->bucket_count; b++)");
+    if (t->plan->stages == 1) {
+        emit_line(out, "stage0_publish(s, b);");
+    } else {
+        emit_line(out, "switch (rank->stage) {");
+        for (int i = 0; i < t->plan->stages; i++) {
+            emit_line(out, "case %d:", i);
+            emit_line(out, "    stage%d_publish(s, b);", i);
+            emit_line(out, "    break;");
+        }
+        emit_line(out, "}");
+    }
+    emit_close_slim(out);
+    emit_line(out, "for (int b = 0; b < held->bucket_count; b++)");
+    emit_line(out, "    lp_wait(&s->bucket[b]);");
+}
+
 static void print_run(Trainer *t, Emit *out)
 {
     emit_comment(out, "Nothing is under way when the run ends; bodies finish what they start.");
@@ -309,20 +367,19 @@ static void print_run(Trainer *t, Emit *out)
     emit_blank(out);
     emit_open_function(out, "static void run_rank(const LpRank *rank)");
     emit_line(out, "State state = {0}, *s = &state;");
-    emit_line(out, "LpPart parts[MAX_PARTS];");
-    emit_line(out, "LpPart *boxes = calloc(2 * MAX_MOMENT_PARTS, sizeof *boxes);");
+    bool master = t->program->recipe->has_master;
+    if (!master)
+        emit_line(out, "LpPart parts[MAX_PARTS];");
+    emit_line(out, "LpPart *boxes = calloc(%d * MAX_MOMENT_PARTS, sizeof *boxes);", master ? 3 : 2);
     emit_line(out, "if (!boxes)");
     emit_line(out, "    lp_fail(3, \"no memory for the table of the optimizer's state\");");
     emit_line(out, "state_begin(s, rank);");
-    emit_line(out, "const int count = parts_of(s, parts, false);");
-    emit_line(out, "LpPart *second = boxes + moments_of(s, &moments[rank->stage], false, boxes);");
-    emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], true, second);");
-    emit_line(out, "const LpState states[] = {");
-    emit_line(out, "    {\"model\", parts, count, LP_F32},");
-    emit_line(out, "    {\"exp_avg\", boxes, shares, LP_F32},");
-    emit_line(out, "    {\"exp_avg_sq\", second, shares, LP_F32},");
-    emit_line(out, "};");
-    emit_open(out, "for (int64_t step = lp_begin(states, 3); lp_step_begin(step); step++)");
+    if (master)
+        print_master_states(t, out);
+    else
+        print_states(out);
+    emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
+              master ? "begin" : "lp_begin(states, 3)");
     emit_line(out, "s->lr = lp_lr(step);");
     emit_line(out, "s->step = (double)step + 1.0;");
     if (trainer_draws(t)) {
@@ -412,7 +469,10 @@ static void print_job(Trainer *t, Emit *out)
     emit_line(out, ".params_total = %lld,", (long long)net_param_count(t->net));
     emit_line(out, ".flops_per_step = %lld,", (long long)flops_per_step(t));
     emit_line(out, ".peak_flops = %lld,",
-              plan->cluster ? (long long)plan->cluster->device.flops_f32 : 0LL);
+              plan->cluster ? (long long)(t->program->recipe->activation == DT_BF16
+                                              ? plan->cluster->device.flops_bf16
+                                              : plan->cluster->device.flops_f32)
+                            : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
     emit_line(out, ".device_bytes = %lld,",
@@ -432,6 +492,8 @@ static void print_job(Trainer *t, Emit *out)
               "= %.9g,",
               job->decay, job->beta1, job->beta2, job->eps, job->clip > 0 ? job->clip : 0.0);
     emit_line(out, ".steps = 10, .schedule = LP_CONSTANT,");
+    if (t->program->recipe->has_master)
+        emit_line(out, ".save_dtype = %s,", dtype_constant(t->program->recipe->weight));
     out->depth--;
     emit_line(out, "},");
     emit_line(out, ".run = run_rank,");
@@ -454,22 +516,28 @@ static const char *print_kernels(Trainer *t, const Target *target)
     return out.text.at;
 }
 
-static bool is_printable(Diag *diag, const Program *program)
+static bool is_printable(Diag *diag, const Program *program, const TrainerOptions *options)
 {
     const Recipe *recipe = program->recipe;
-    if (recipe->weight == DT_F32 && recipe->activation == DT_F32 && recipe->gradient == DT_F32 &&
-        !recipe->has_master)
-        return true;
-    diag_error(
-        diag, NO_SPAN,
-        "a plan in %s cannot become a trainer: trainers run on CPUs and keep their values in "
-        "fp32",
-        recipe->name);
-    diag_help(diag,
-              "--kernels-only builds kernels.cu, the row programs of this plan for CUDA in %s; "
-              "for a trainer, plan with --recipe fp32 (and build --gemm bf16 for products in bf16)",
-              recipe->name);
-    return false;
+    if (recipe->gradient != DT_F32 || recipe->master != DT_F32) {
+        diag_error(diag, NO_SPAN, "a plan in %s cannot become a trainer: it is for proofs",
+                   recipe->name);
+        diag_help(diag, "plan with --recipe fp32 or bf16");
+        return false;
+    }
+    if (recipe->activation == DT_F16) {
+        diag_error(diag, NO_SPAN,
+                   "a plan in fp16 cannot become a trainer: no trainer scales its loss");
+        diag_help(diag, "plan with --recipe bf16, or build --kernels-only");
+        return false;
+    }
+    if (options->gemm_bf16 && recipe->activation != DT_F32) {
+        diag_error(diag, NO_SPAN, "--gemm bf16 is for plans in fp32; this one stores %s",
+                   recipe->name);
+        diag_help(diag, "leave it out: products take their operands as they are stored");
+        return false;
+    }
+    return true;
 }
 
 /* Names of our own that model names must not take. */
@@ -547,7 +615,7 @@ TrainerText *kernels_print(Arena *arena, Diag *diag, const Program *program)
 TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
                            const TrainerOptions *options)
 {
-    if (!is_printable(diag, program))
+    if (!is_printable(diag, program, options))
         return NULL;
     Trainer t = trainer_new(arena, diag, program, options);
     int errors = diag_errors(diag);
@@ -581,6 +649,6 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
                                  print_kernels(&t, &target_host));
     text->cuda = cuda_text(&t);
     text->kernel_count = t.kernels.n;
-    text->gemm_bf16 = options->gemm_bf16;
+    text->gemm_bf16 = options->gemm_bf16 || program->recipe->activation == DT_BF16;
     return text;
 }

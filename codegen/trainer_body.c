@@ -86,6 +86,21 @@ const char *body_origin(BodyPrinter *p, int copy, int axis)
                           body_copy(p, copy)->local[axis]);
 }
 
+bool body_refuses(BodyPrinter *p, const Node *node, int copy)
+{
+    const Copy *c = body_copy(p, copy);
+    diag_error(p->t->diag, NO_SPAN, "no kernel of %s takes %s of %s as %s", op_info[node->op].text,
+               c->name, p->body->graph->name, dtype_text[c->dtype]);
+    diag_help(p->t->diag, "plan with --recipe fp32");
+    return false;
+}
+
+bool body_takes(BodyPrinter *p, const Node *node, int copy, bool real)
+{
+    DType wanted = real ? p->body->recipe->activation : p->body->recipe->gradient;
+    return body_copy(p, copy)->dtype == wanted || body_refuses(p, node, copy);
+}
+
 static void print_poll(BodyPrinter *p)
 {
     if (p->t->plan->ranks > 1)
@@ -164,6 +179,44 @@ static void note_room(Trainer *t, const Gemm *gemm)
     t->widest.bytes = bytes;
 }
 
+/* A matrix of a product whose elements are not all fp32. */
+static const char *matrix_text(BodyPrinter *p, const Gemm *gemm, int copy, int operand, int64_t ld)
+{
+    static const char *const element[DT_COUNT] = {
+        [DT_F32] = "LP_ELEMENT_F32", [DT_BF16] = "LP_ELEMENT_BF16", [DT_F16] = "LP_ELEMENT_F16"};
+    const char *var = operand == 2 ? body_writes(p, copy) : body_reads(p, copy);
+    return arena_printf(p->t->arena, "(LpMatrix){%s%s, %s, %lld}", operand == 2 ? "" : "(void *)",
+                        operand == 2 || !strchr(with_offset(p, gemm, var, operand), ' ')
+                            ? with_offset(p, gemm, var, operand)
+                            : arena_printf(p->t->arena, "(%s)", with_offset(p, gemm, var, operand)),
+                        element[body_copy(p, copy)->dtype], (long long)ld);
+}
+
+static void print_product(BodyPrinter *p, const Gemm *gemm, const char *beta)
+{
+    const DType a = body_copy(p, gemm->a)->dtype, b = body_copy(p, gemm->b)->dtype,
+                c = body_copy(p, gemm->c)->dtype;
+    long long m = gemm->m, n = gemm->n, k = gemm->k;
+    if (a != DT_F32 || b != DT_F32 || c != DT_F32) {
+        emit_line(p->emit, "lp_gemm_typed(%d, %d, %lld, %lld, %lld, 1.0f, %s, %s, %s, %s);",
+                  gemm->trans_a, gemm->trans_b, m, n, k,
+                  matrix_text(p, gemm, gemm->a, 0, gemm->lda),
+                  matrix_text(p, gemm, gemm->b, 1, gemm->ldb), beta,
+                  matrix_text(p, gemm, gemm->c, 2, gemm->ldc));
+        return;
+    }
+    bool bf16 = p->t->options->gemm_bf16;
+    if (bf16)
+        note_room(p->t, gemm);
+    emit_line(p->emit,
+              "lp_gemm%s(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld%s);",
+              bf16 ? "_bf16" : "", gemm->trans_a, gemm->trans_b, m, n, k,
+              with_offset(p, gemm, body_reads(p, gemm->a), 0), (long long)gemm->lda,
+              with_offset(p, gemm, body_reads(p, gemm->b), 1), (long long)gemm->ldb, beta,
+              with_offset(p, gemm, body_writes(p, gemm->c), 2), (long long)gemm->ldc,
+              bf16 ? ", s->scratch" : "");
+}
+
 static void print_gemm(BodyPrinter *p, const Gemm *gemm)
 {
     bool adds = body_copy(p, gemm->c)->home == HOME_ACC;
@@ -177,16 +230,7 @@ static void print_gemm(BodyPrinter *p, const Gemm *gemm)
         const char *first = body_first(p, gemm->c);
         beta = str_eq(first, "false") ? "1.0f" : "first ? 0.0f : 1.0f";
     }
-    bool bf16 = p->t->options->gemm_bf16;
-    if (bf16)
-        note_room(p->t, gemm);
-    emit_line(
-        p->emit, "lp_gemm%s(%d, %d, %lld, %lld, %lld, 1.0f, %s, %lld, %s, %lld, %s, %s, %lld%s);",
-        bf16 ? "_bf16" : "", gemm->trans_a, gemm->trans_b, (long long)gemm->m, (long long)gemm->n,
-        (long long)gemm->k, with_offset(p, gemm, body_reads(p, gemm->a), 0), (long long)gemm->lda,
-        with_offset(p, gemm, body_reads(p, gemm->b), 1), (long long)gemm->ldb, beta,
-        with_offset(p, gemm, body_writes(p, gemm->c), 2), (long long)gemm->ldc,
-        bf16 ? ", s->scratch" : "");
+    print_product(p, gemm, beta);
     for (int i = gemm->loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
     print_poll(p);
@@ -246,10 +290,17 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
     note_widths(p->t, d, e);
 }
 
-static void print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out)
+static bool print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
     /* Slopes and starts, which come behind, are in the shape. */
     int operands = node->op == OP_ATTENTION ? 3 : 6;
+    bool fine = true;
+    for (int k = 0; k < operands; k++)
+        fine = fine && body_takes(p, node, in[k], k < 4);
+    for (int k = 0; k < node->outs; k++)
+        fine = fine && body_takes(p, node, out[k], node->op != OP_ATTENTION || k == 0);
+    if (!fine)
+        return false;
     emit_line(p->emit, "{");
     p->emit->depth++;
     print_attention_shape(p, node, in);
@@ -262,31 +313,41 @@ static void print_attention(BodyPrinter *p, const Node *node, const int *in, con
               node->op == OP_ATTENTION ? "forward" : "backward", args.at);
     emit_close(p->emit, "");
     print_poll(p);
+    return true;
 }
 
-static void print_lookup(BodyPrinter *p, const int *in, const int *out)
+static bool print_lookup(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
+    if (!body_takes(p, node, in[1], true) || !body_takes(p, node, out[0], true))
+        return false;
     const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, in[1]);
     long long width = table->local[1];
     emit_line(p->emit, "lp_embedding_forward(%lld, %lld, %lld, %s, %s, %s, %s, %lld, s->threads);",
               (long long)ids->elements, (long long)table->local[0], width, body_origin(p, in[1], 0),
               body_reads(p, in[0]), body_reads(p, in[1]), body_writes(p, out[0]), width);
+    return true;
 }
 
-static void print_scatter(BodyPrinter *p, const int *in, const int *out)
+static bool print_scatter(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
+    const Recipe *recipe = p->body->recipe;
+    bool wide = body_copy(p, in[1])->dtype != recipe->activation;
+    if (!body_takes(p, node, in[1], !wide) || !body_takes(p, node, out[0], false))
+        return false;
     const Copy *ids = body_copy(p, in[0]), *table = body_copy(p, out[0]);
     long long width = table->local[1];
     const char *fresh = table->home == HOME_ACC ? body_first(p, out[0]) : "true";
-    emit_line(
-        p->emit, "lp_embedding_backward(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
-        (long long)ids->elements, (long long)table->local[0], width, body_origin(p, out[0], 0),
-        body_reads(p, in[0]), body_reads(p, in[1]), width, body_writes(p, out[0]), fresh);
+    emit_line(p->emit,
+              "lp_embedding_backward%s(%lld, %lld, %lld, %s, %s, %s, %lld, %s, %s, s->threads);",
+              wide ? "_wide" : "", (long long)ids->elements, (long long)table->local[0], width,
+              body_origin(p, out[0], 0), body_reads(p, in[0]), body_reads(p, in[1]), width,
+              body_writes(p, out[0]), fresh);
+    return true;
 }
 
 /* Parts of one axis of the whole, one after the other; a part may see its piece as several axes, or
  * none. */
-static void print_parts(BodyPrinter *p, const Node *node, const int *in, const int *out)
+static bool print_parts(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
     bool split = node->op == OP_SPLIT;
     int whole = split ? in[0] : out[0], n = split ? node->outs : node->ins, axis = 0;
@@ -299,6 +360,8 @@ static void print_parts(BodyPrinter *p, const Node *node, const int *in, const i
     for (int k = 0; k < n; k++) {
         int part = split ? out[k] : in[k];
         long long piece = body_copy(p, part)->elements / outer;
+        if (body_copy(p, part)->dtype != copy->dtype)
+            return body_refuses(p, node, part);
         const char *from = split ? body_reads(p, whole) : body_reads(p, part);
         const char *to = split ? body_writes(p, part) : body_writes(p, whole);
         const char *at = begin ? arena_printf(p->t->arena, " + %lld", (long long)begin) : "";
@@ -307,6 +370,7 @@ static void print_parts(BodyPrinter *p, const Node *node, const int *in, const i
                   (long long)outer, piece * size);
         begin += piece;
     }
+    return true;
 }
 
 /* "add + norm: a, b -> c, d", or why something moves. */
@@ -341,20 +405,20 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
         switch (node->op) {
         case OP_ATTENTION:
         case OP_ATTENTION_GRAD:
-            return print_attention(p, node, in, out), true;
+            return print_attention(p, node, in, out);
         case OP_LOOKUP:
-            return print_lookup(p, in, out), true;
+            return print_lookup(p, node, in, out);
         case OP_SCATTER:
-            return print_scatter(p, in, out), true;
+            return print_scatter(p, node, in, out);
         case OP_SPLIT:
         case OP_STACK:
-            return print_parts(p, node, in, out), true;
+            return print_parts(p, node, in, out);
         case OP_TOPK:
         case OP_CAPACITY:
         case OP_TALLY:
         case OP_TAKE:
         case OP_SPREAD:
-            return trainer_print_route(p, node, in, out), true;
+            return trainer_print_route(p, node, in, out);
         case OP_EXPERT:
         case OP_EXPERT_DW:
             return trainer_print_expert(p, node, in, out);
@@ -403,7 +467,8 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
         return print_kernel(p, inst);
     if (inst->kind == INST_MOVE)
         return trainer_print_move(p, inst, index);
-    emit_line(p->emit, "lp_accumulate(%lld, %s, %s, %s);",
+    emit_line(p->emit, "lp_accumulate%s(%lld, %s, %s, %s);",
+              body_copy(p, inst->in[0])->dtype == DT_F32 ? "" : "_real",
               (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),
               body_reads(p, inst->in[0]), body_first(p, inst->out[0]));
     return true;
@@ -448,8 +513,11 @@ static const char *address_text(BodyPrinter *p, int id)
 
 static const char *print_pointers(BodyPrinter *p)
 {
-    static const char *const type[DT_COUNT] = {
-        [DT_F32] = "float", [DT_F64] = "double", [DT_BF16] = "uint16_t", [DT_I32] = "int32_t"};
+    static const char *const type[DT_COUNT] = {[DT_F32] = "float",
+                                               [DT_F64] = "double",
+                                               [DT_BF16] = "uint16_t",
+                                               [DT_F16] = "uint16_t",
+                                               [DT_I32] = "int32_t"};
     Emit out = emit_new(p->t->arena);
     out.depth = 1;
     for (int pass = 0; pass < HOME_COUNT; pass++) {

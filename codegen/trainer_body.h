@@ -28,13 +28,17 @@ int64_t body_extent(const Copy *copy, int begin, int end);
 /* The copy whose memory this one shares. */
 int body_storage(const BodyPrinter *p, int copy);
 
+/* A template's operand must be as it is stored (`real`), or fp32: else an error, false. */
+bool body_takes(BodyPrinter *p, const Node *node, int copy, bool real);
+bool body_refuses(BodyPrinter *p, const Node *node, int copy);
+
 /* "first", or "false" where another link wrote the accumulator before. */
 const char *body_first(BodyPrinter *p, int copy);
 /* The global index at which a copy's block of an axis begins, as an expression. */
 const char *body_origin(BodyPrinter *p, int copy, int axis);
 
 /* Calls of the templates route.c and expert.c: what chooses experts, and linears of experts. */
-void trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out);
+bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out);
 bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const int *out);
 
 /* One move, instruction `index` of its list. */

@@ -65,9 +65,15 @@ static void print_tally(BodyPrinter *p, int from, int to)
     emit_close_slim(p->emit);
 }
 
-void trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out)
+bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out)
 {
     p->t->routes.used = true;
+    for (int k = 0; k < node->ins; k++) {
+        if (body_copy(p, in[k])->dtype != DT_I32 && !body_takes(p, node, in[k], false))
+            return false;
+    }
+    if (body_copy(p, out[0])->dtype != DT_I32 && !body_takes(p, node, out[0], false))
+        return false;
     switch (node->op) {
     case OP_TOPK:
         print_topk(p, node, in[0], out[0]);
@@ -89,6 +95,7 @@ void trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const 
                   body_reads(p, in[1]), body_writes(p, out[0]));
         break;
     }
+    return true;
 }
 
 /* ---- linears of experts ---- */
@@ -159,6 +166,9 @@ bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const
               from =
                   (long long)body_extent(body_copy(p, l.x), l.shared ? l.rest - 1 : l.rest, x_axes),
               to = (long long)body_extent(body_copy(p, l.y), l.rest, y_axes);
+    if (!body_takes(p, node, l.x, true) || !body_takes(p, node, l.y, true) ||
+        !body_takes(p, node, l.w, forward))
+        return false;
     p->t->routes.used = true;
     note_scratch(p->t, choice->elements, experts, from, to);
     emit_line(p->emit, "{");
@@ -191,7 +201,8 @@ bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const
 void trainer_print_expert_includes(Trainer *t, Emit *out)
 {
     if (t->routes.used)
-        emit_text(out, "#include \"templates/host/route.c\"\n"
+        emit_text(out, "#include \"templates/host/gemm_real.h\"\n"
+                       "#include \"templates/host/route.c\"\n"
                        "#include \"templates/host/expert.c\"\n");
 }
 

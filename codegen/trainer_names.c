@@ -81,8 +81,11 @@ const char *trainer_param(Trainer *t, int class, int param)
 
 const char *dtype_constant(DType dtype)
 {
-    static const char *const text[DT_COUNT] = {
-        [DT_F32] = "LP_F32", [DT_F64] = "LP_F64", [DT_BF16] = "LP_BF16", [DT_I32] = "LP_I32"};
+    static const char *const text[DT_COUNT] = {[DT_F32] = "LP_F32",
+                                               [DT_F64] = "LP_F64",
+                                               [DT_BF16] = "LP_BF16",
+                                               [DT_F16] = "LP_F16",
+                                               [DT_I32] = "LP_I32"};
     return text[dtype];
 }
 

@@ -161,12 +161,14 @@ static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, int
               trainer_list(t, &owner, false), home ? "true" : "false");
 }
 
-static void print_part_of(Emit *out)
+static void print_part_of(Trainer *t, Emit *out)
 {
     emit_comment(out, "A block of this rank, as the runtime's files know it.");
     emit_open_function(out, "static LpPart part_of(State *s, const LpBlock *block, bool gradient)");
     emit_line(out, "LpPart part = {.tensor = block->tensor, .shard = {.ndims = block->ndims}};");
-    emit_line(out, "part.dtype = LP_F32;");
+    const char *dtype = dtype_constant(t->program->recipe->weight);
+    emit_line(out, "part.dtype = %s%s;",
+              str_eq(dtype, "LP_F32") ? "" : "gradient ? LP_F32 : ", dtype);
     emit_line(out, "part.data = arena_at(s, gradient ? block->gradient : block->weight);");
     emit_line(out, "part.owner = block->home && s->index[block->owner] == 0;");
     emit_open(out, "for (int a = 0; a < block->ndims; a++)");
@@ -180,24 +182,34 @@ static void print_part_of(Emit *out)
 }
 
 /* A share of a bucket begins and ends anywhere in a block, so it is some boxes of the tensor. */
-static void print_moments_of(Emit *out)
+static void print_moments_of(Trainer *t, Emit *out)
 {
-    emit_comment(out, "What this rank holds of the moments, as the runtime's files know it: boxes "
-                      "of its share of each bucket.");
-    emit_open_function(out, "static int moments_of(State *s, const Moments *m, bool second, "
-                            "LpPart *ret_parts)");
+    bool master = t->program->recipe->has_master;
+    emit_comment(out,
+                 "What this rank holds of the moments%s, as the runtime's files know it: "
+                 "boxes of its share of each bucket.",
+                 master ? " and of the weights that the optimizer steps" : "");
+    if (master)
+        emit_line(out, "typedef enum { MASTER, MOMENT1, MOMENT2 } Field;");
+    emit_open_function(out,
+                       "static int moments_of(State *s, const Moments *m, %s, LpPart *ret_parts)",
+                       master ? "Field field" : "bool second");
     emit_line(out, "int n = 0;");
     emit_open(out, "for (int b = 0; b < m->bucket_count; b++)");
     emit_line(out, "const LpBucket *bucket = &m->buckets[b];");
     emit_line(out, "const LpGroup *group = &m->groups[bucket->group];");
     emit_line(out, "const int64_t begin = lp_bucket_share(s->index, m->groups, bucket);");
     emit_line(out, "const int64_t end = begin + bucket->share_elements;");
-    emit_line(out, "float *share = (float *)arena_at(s, second ? group->moment2 : group->moment1) "
-                   "+ bucket->share_begin;");
+    if (master)
+        emit_line(out, "const int64_t at = field == MASTER ? group->master : field == MOMENT1 ? "
+                       "group->moment1 : group->moment2;");
+    emit_line(out, "float *share = (float *)arena_at(s, %s) + bucket->share_begin;",
+              master ? "at" : "second ? group->moment2 : group->moment1");
     emit_open(out, "for (int i = 0; i < m->block_count; i++)");
     emit_line(out, "const LpBlock *block = &m->blocks[i];");
-    emit_line(out, "LpPart whole = part_of(s, block, false);");
-    emit_line(out, "const int64_t first = (block->weight - group->weight) / 4;");
+    emit_line(out, "LpPart whole = part_of(s, block, %s);", master ? "true" : "false");
+    emit_line(out, "const int64_t first = (block->weight - group->weight) / %d;",
+              dtype_bytes(t->program->recipe->weight));
     emit_line(out, "const int64_t stop = first + lp_block_elements(block);");
     emit_line(out, "const int64_t from = first > begin ? first : begin;");
     emit_line(out, "const int64_t to = stop < end ? stop : end;");
@@ -258,14 +270,14 @@ void trainer_print_moments(Trainer *t, Emit *out)
     emit_line(out, "};");
     emit_line(out, "enum { MAX_MOMENT_PARTS = %d };", most_moment_parts(t));
     emit_blank(out);
-    print_moments_of(out);
+    print_moments_of(t, out);
 }
 
 void trainer_print_params(Trainer *t, Emit *out)
 {
     check_rows(t);
     print_tensors(t, out);
-    print_part_of(out);
+    print_part_of(t, out);
     emit_comment(out, "The block of each tensor that a rank of a stage holds.");
     int most = 1;
     for (int s = 0; s < t->program->stages; s++) {

@@ -73,13 +73,19 @@ static void print_tables(Trainer *t, Emit *out, int s)
             rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
         AtomList share = group->share, owner = atoms_as_list(rest);
         bool home = group->tied_stage == NONE || s < group->tied_stage;
+        Str options = str_new(t->arena);
+        str_put(&options, "");
+        if (group->rate > 0)
+            str_putf(&options, ", .rate = %.9gf", group->rate);
+        if (group->master != NONE)
+            str_putf(&options, ", .master = %lldL", (long long)group->master);
         emit_line(out,
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
                   "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s},",
                   (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
                   (long long)group->moment2, trainer_list(t, &share, false),
                   trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g],
-                  group->rate > 0 ? arena_printf(t->arena, ", .rate = %.9gf", group->rate) : "");
+                  options.at);
     }
     out->depth--;
     emit_line(out, "};");
@@ -100,39 +106,45 @@ static void print_tables(Trainer *t, Emit *out, int s)
     emit_blank(out);
 }
 
-/* Moves on flat[0, count): each narrows or widens what this rank holds. */
-static void print_path(Trainer *t, Emit *out, const Path *path)
+/* Weights are stored in 16 bits: what is gathered may be they, or fp32 gradients. */
+static bool is_narrow(const Trainer *t)
+{
+    return t->program->recipe->weight != DT_F32;
+}
+
+/* Moves on flat[0, count): each narrows or widens what this rank holds. `by`: flat is in bytes, and
+ * elements are of so many. */
+static void print_path(Trainer *t, Emit *out, const Path *path, const char *dtype, const char *by)
 {
     bool started = false;
     for (int i = 0; i < path->n; i++) {
         const Move *move = &path->move[i];
         const char *list = trainer_list(t, &move->atoms, move->kind != MOVE_SLICE);
+        const char *mine = arena_printf(t->arena, "s->index[%s] * count%s", list, by);
         long long n = list_extent(&t->plan->mesh, &move->atoms);
         if (started && move->kind != MOVE_SLICE)
             emit_line(out, "lp_wait(event);");
         started = started || move->kind != MOVE_SLICE;
         switch (move->kind) {
         case MOVE_ALL_REDUCE:
-            emit_line(out, "lp_all_reduce(event, s->comm[%s], flat, count, LP_F32, LP_SUM);", list);
+            emit_line(out, "lp_all_reduce(event, s->comm[%s], flat, count, %s, LP_SUM);", list,
+                      dtype);
             break;
         case MOVE_REDUCE_SCATTER:
             emit_line(out, "count /= %lld;", n);
             emit_line(out,
-                      "lp_reduce_scatter(event, s->comm[%s], flat, flat + s->index[%s] * count, "
-                      "count, LP_F32, LP_SUM);",
-                      list, list);
-            emit_line(out, "flat += s->index[%s] * count;", list);
+                      "lp_reduce_scatter(event, s->comm[%s], flat, flat + %s, count, %s, LP_SUM);",
+                      list, mine, dtype);
+            emit_line(out, "flat += %s;", mine);
             break;
         case MOVE_SLICE:
             emit_line(out, "count /= %lld;", n);
-            emit_line(out, "flat += s->index[%s] * count;", list);
+            emit_line(out, "flat += %s;", mine);
             break;
         case MOVE_ALL_GATHER:
-            emit_line(out,
-                      "lp_all_gather(event, s->comm[%s], flat, flat - s->index[%s] * count, count, "
-                      "LP_F32);",
-                      list, list);
-            emit_line(out, "flat -= s->index[%s] * count;", list);
+            emit_line(out, "lp_all_gather(event, s->comm[%s], flat, flat - %s, count, %s);", list,
+                      mine, dtype);
+            emit_line(out, "flat -= %s;", mine);
             emit_line(out, "count *= %lld;", n);
             break;
         default:
@@ -167,18 +179,28 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
         gather ? "Brings the shares of a bucket of `field` (weights, or gradients) to every rank "
                  "that uses them."
                : "Brings the gradients of a bucket to the ranks whose optimizer shares they are.");
+    bool narrow = gather && is_narrow(t);
     if (gather)
-        emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field)", s, name);
+        emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field%s)", s, name,
+                           narrow ? ", LpDtype dtype" : "");
     else
         emit_open_function(out, "static void stage%d_%s(State *s, int b)", s, name);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "LpEvent *event = &s->bucket[b];");
     if (gather) {
         emit_line(out, "int64_t count = bucket->share_elements;");
-        emit_line(out,
-                  "float *flat = (float *)arena_at(s, field) + lp_bucket_share(s->index, "
-                  "stage%d_groups, bucket);",
-                  s);
+        if (narrow) {
+            emit_line(out, "const int64_t width = dtype == LP_F32 ? 4 : 2;");
+            emit_line(out,
+                      "unsigned char *flat = (unsigned char *)arena_at(s, field) + "
+                      "lp_bucket_share(s->index, stage%d_groups, bucket) * width;",
+                      s);
+        } else {
+            emit_line(out,
+                      "float *flat = (float *)arena_at(s, field) + lp_bucket_share(s->index, "
+                      "stage%d_groups, bucket);",
+                      s);
+        }
     } else {
         emit_line(out, "int64_t count = bucket->elements;");
         emit_line(out,
@@ -196,7 +218,7 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
             continue;
         Emit moves = emit_new(t->arena);
         moves.depth = out->depth;
-        print_path(t, &moves, path);
+        print_path(t, &moves, path, narrow ? "dtype" : "LP_F32", narrow ? " * width" : "");
         Str why = str_new(t->arena);
         if (group->sharded) {
             str_put(&why, "split over");
@@ -320,6 +342,13 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_blank(out);
 }
 
+/* The last argument of a gather of weights. */
+static const char *weight_dtype(const Trainer *t)
+{
+    return is_narrow(t) ? arena_printf(t->arena, ", %s", dtype_constant(t->program->recipe->weight))
+                        : "";
+}
+
 static void print_update(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
@@ -338,7 +367,22 @@ static void print_update(Trainer *t, Emit *out, int s)
               "s->step, s->coef);");
     emit_line(out, "lp_update_share(s->arena, group, bucket, begin, adam);");
     if (stage_communicates(stage, true))
-        emit_line(out, "stage%d_gather(s, b, group->weight);", s);
+        emit_line(out, "stage%d_gather(s, b, group->weight%s);", s, weight_dtype(t));
+    emit_close(out, "");
+    emit_blank(out);
+    if (!is_narrow(t))
+        return;
+    emit_comment(out, "The weights of a bucket, from what the optimizer steps, before the first "
+                      "step.");
+    emit_open_function(out, "static void stage%d_publish(State *s, int b)", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
+    emit_line(out,
+              "lp_publish_share(s->arena, group, bucket, lp_bucket_share(s->index, "
+              "stage%d_groups, bucket));",
+              s);
+    if (stage_communicates(stage, true))
+        emit_line(out, "stage%d_gather(s, b, group->weight%s);", s, weight_dtype(t));
     emit_close(out, "");
     emit_blank(out);
 }
@@ -380,8 +424,8 @@ static void print_dump(Trainer *t, Emit *out, int s)
     if (stage_communicates(stage, true)) {
         emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "lp_wait(&s->bucket[b]);");
-        emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient);",
-                  s, s, s);
+        emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient%s);",
+                  s, s, s, is_narrow(t) ? ", LP_F32" : "");
         emit_line(out, "lp_wait(&s->bucket[b]);");
         emit_close(out, "");
     }

@@ -6,6 +6,7 @@
 
 #include "ir/name_table.h"
 #include "ir/sig.h"
+#include "ir/wide.h"
 
 static bool name_start(char c)
 {
@@ -139,6 +140,7 @@ static void bind_data(Graph *graph, ValueId id)
         graph->data[d] = id;
         value->out = d;
         value->number = d == DATA_WEIGHT ? NUM_FLOAT : NUM_INDEX;
+        value->wide = d == DATA_WEIGHT;
         return;
     }
     BUG("data value \"%s\" is none of ids, labels, weight, starts", value->name);
@@ -267,6 +269,7 @@ NodeId graph_node_named(Graph *graph, OpId op, const char *const name[MAX_OUT], 
     }
     node.name = graph->values.at[node.out[0]].name;
     vec_push(graph->arena, &graph->nodes) = node;
+    graph_widen(graph);
     return id;
 }
 

@@ -59,6 +59,7 @@ typedef struct Value {
     const char *name; /* unique in its graph, an identifier with dots */
     ValueKind kind;
     Number number;
+    bool wide; /* fp32 where a recipe stores values in 16 bits: see ir/wide.h */
     int axes;
     DimId dim[MAX_AXES];
     NodeId made; /* NONE unless VALUE_NODE */

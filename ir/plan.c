@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const dtype_text[DT_COUNT] = {"f32", "f64", "bf16", "i32"};
+const char *const dtype_text[DT_COUNT] = {"f32", "f64", "bf16", "f16", "i32"};
 
 int dtype_bytes(DType dtype)
 {
-    static const int bytes[DT_COUNT] = {[DT_F32] = 4, [DT_F64] = 8, [DT_BF16] = 2, [DT_I32] = 4};
+    static const int bytes[DT_COUNT] = {
+        [DT_F32] = 4, [DT_F64] = 8, [DT_BF16] = 2, [DT_F16] = 2, [DT_I32] = 4};
     return bytes[dtype];
 }
 
@@ -18,6 +19,7 @@ const char *const cross_text[CROSS_COUNT] = {
 static const Recipe recipes[] = {
     {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false},
     {"bf16", DT_BF16, DT_BF16, DT_F32, DT_F32, true},
+    {"fp16", DT_F16, DT_F16, DT_F32, DT_F32, true},
     {"fp64", DT_F64, DT_F64, DT_F64, DT_F64, false},
 };
 

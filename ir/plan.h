@@ -11,13 +11,13 @@
 #include "ir/lower/place.h"
 #include "ir/model.h"
 
-typedef enum { DT_F32, DT_F64, DT_BF16, DT_I32, DT_COUNT } DType;
+typedef enum { DT_F32, DT_F64, DT_BF16, DT_F16, DT_I32, DT_COUNT } DType;
 int dtype_bytes(DType dtype);
 extern const char *const dtype_text[DT_COUNT];
 
 /* Which dtype each kind of value has. */
 typedef struct Recipe {
-    const char *name; /* "fp32", "bf16", "fp64" (proofs) */
+    const char *name; /* "fp32", "bf16", "fp16", "fp64" (proofs) */
     DType weight, activation, gradient, master;
     bool has_master; /* the optimizer keeps its own copy of the weights */
 } Recipe;

@@ -329,7 +329,7 @@ static bool read_job(Json object, Job *ret)
     if (!good || recipe_by_name(ret->recipe))
         return good;
     json_fail(json_get(object, "recipe"), "unknown recipe \"%s\"", ret->recipe);
-    diag_help(object.doc->diag, "recipes are fp32, bf16 and fp64");
+    diag_help(object.doc->diag, "recipes are fp32, bf16, fp16 and fp64");
     return false;
 }
 

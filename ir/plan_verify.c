@@ -78,7 +78,7 @@ static bool verify_counts(const Verify *v)
     if (!recipe_by_name(plan->job.recipe)) {
         good = fault(v, at_key(at_key(v->file, "job"), "recipe"),
                      SAY(v, "unknown recipe %s", plan->job.recipe));
-        diag_help(v->diag, "recipes are fp32, bf16 and fp64");
+        diag_help(v->diag, "recipes are fp32, bf16, fp16 and fp64");
     }
     return good;
 }

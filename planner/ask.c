@@ -22,7 +22,7 @@ static bool ask_recipe(Cli *cli, Problem *problem)
         recipe = str_eq(problem->cluster->device.target, "cuda") ? "bf16" : "fp32";
     if (!recipe_by_name(recipe)) {
         diag_error(cli->diag, NO_SPAN, "unknown recipe %s", recipe);
-        diag_help(cli->diag, "use fp32, bf16 or fp64");
+        diag_help(cli->diag, "use fp32, bf16, fp16 or fp64");
         return false;
     }
     problem->job.recipe = recipe;

@@ -74,7 +74,7 @@ static int64_t value_bytes(const Pricer *pricer, const Graph *graph, ValueId id,
 {
     const Value *value = &graph->values.at[id];
     return place_elements(pricer->mesh, pricer->net, value, place) *
-           dtype_bytes(value_dtype(value, pricer->recipe));
+           dtype_bytes(value_dtype(graph, id, pricer->recipe));
 }
 
 static int64_t kernel_ns(const Pricer *pricer, int64_t flops, int64_t bytes)

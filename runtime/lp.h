@@ -40,7 +40,7 @@
 #define LP_MAX_DIMS 6
 #define LP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-typedef enum LpDtype { LP_F32, LP_F64, LP_BF16, LP_I32 } LpDtype;
+typedef enum LpDtype { LP_F32, LP_F64, LP_BF16, LP_F16, LP_I32 } LpDtype;
 typedef enum LpOp { LP_SUM, LP_MAX } LpOp;
 typedef enum LpFill { LP_ZEROS, LP_ONES, LP_NORMAL } LpFill;
 typedef enum LpSchedule { LP_COSINE, LP_CONSTANT } LpSchedule;
@@ -87,6 +87,7 @@ typedef struct LpOptions {
     int64_t steps;              /* --steps N */
     int64_t warmup;             /* --warmup N */
     LpSchedule schedule;        /* --schedule cosine|constant */
+    LpDtype save_dtype;         /* --save-as fp32|bf16|fp16: numbers of --save */
     uint64_t seed;              /* --seed N */
     double lr;                  /* --lr F */
     double min_lr;              /* --min-lr F: where the cosine ends */
@@ -159,7 +160,7 @@ typedef struct LpEvent {
  * one order. All members start the same operations on a communicator in the same order. */
 int lp_comm(const int *ranks, int count);
 
-/* buf[i] becomes the reduction over the members. Sums of LP_BF16 accumulate in fp32.
+/* buf[i] becomes the reduction over the members. Sums of LP_BF16 and LP_F16 accumulate in fp32.
  * Always in member order, ((x0 + x1) + x2) + ..., for every element: this is also the fastest way
  * here (core/collective.c), so a run repeats its bits, and equals the --virtual run of the same
  * plan. */
@@ -225,7 +226,7 @@ typedef struct LpPart {
     int tensor; /* row of job->tensors */
     LpShard shard;
     void *data;
-    LpDtype dtype; /* in memory: LP_F32, LP_F64 or LP_BF16 */
+    LpDtype dtype; /* in memory: any but LP_I32 */
     bool owner;    /* this rank writes the box; each element has exactly one owner in the world */
 } LpPart;
 
@@ -235,8 +236,8 @@ typedef struct LpPart {
 void lp_load(const LpPart *parts, int count);
 
 /* Writes logical tensors to a safetensors file (collective): aside, synced, then renamed. Every
- * element of every tensor of the job must have one owner. `dtype` of the file: LP_F32, LP_F64 or
- * LP_BF16. Emitted for
+ * element of every tensor of the job must have one owner. `dtype` of the file: any but LP_I32.
+ * Emitted for
  * --dump-grads after the first step's gradients are final; used by lp_finish for --save. */
 void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype);
 

@@ -24,10 +24,13 @@ typedef struct Lowering {
     CopySet *made; /* per value: copies that exist at the end of forward */
 } Lowering;
 
-DType value_dtype(const Value *value, const Recipe *recipe)
+DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe)
 {
+    const Value *value = &graph->values.at[id];
     if (value->number == NUM_INDEX)
         return recipe->activation == DT_F64 ? DT_F64 : DT_I32;
+    if (value->wide && id != graph->chain_out && id != graph->grad_out)
+        return recipe->gradient;
     return value->kind == VALUE_PARAM ? recipe->weight : recipe->activation;
 }
 
@@ -42,7 +45,8 @@ static int add_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
                  .param = NONE,
                  .first = NONE,
                  .last = NONE};
-    copy.dtype = home == HOME_ACC ? body->recipe->gradient : value_dtype(value, body->recipe);
+    copy.dtype =
+        home == HOME_ACC ? body->recipe->gradient : value_dtype(body->graph, id, body->recipe);
     copy.elements = 1;
     for (int a = 0; a < value->axes; a++) {
         copy.local[a] = place_local(body->mesh, body->net, value, place, a);

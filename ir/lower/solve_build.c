@@ -516,7 +516,9 @@ static void spots_freeze(Problem *problem)
         const Value *value = &setup->graph->values.at[v];
         Spot *spot = &problem->spot[v];
         int n = spot->places.n;
-        int bytes = value->number == NUM_INDEX ? 4 : setup->model->price.element_bytes;
+        int bytes = setup->model->price.element_bytes;
+        if (value->number == NUM_INDEX || (value->wide && bytes < 4))
+            bytes = 4;
         spot->path = ARENA_ARRAY(problem->arena, int64_t, (int64_t)n * n);
         spot->size = ARENA_ARRAY(problem->arena, int64_t, n);
         for (int i = 0; i < n * n; i++)

@@ -14,7 +14,8 @@ typedef enum Kind {
     KIND_SEED,
     KIND_REAL,
     KIND_FLAG,
-    KIND_SCHEDULE
+    KIND_SCHEDULE,
+    KIND_DTYPE
 } Kind;
 
 typedef struct Option {
@@ -38,6 +39,7 @@ static const Option options_table[] = {
      0, 0},
     {"save", "FILE", "write weights here after the last step, or when told to stop", KIND_TEXT,
      AT(save), 0, 0},
+    {"save-as", "TYPE", "numbers of --save: fp32, bf16 or fp16", KIND_DTYPE, AT(save_dtype), 0, 0},
     {"dump-grads", "FILE", "write the first step's gradients here", KIND_TEXT, AT(dump_grads), 0,
      0},
     {"log", "DIR", "write log.jsonl and the ranks' status here", KIND_TEXT, AT(log), 0, 0},
@@ -107,6 +109,11 @@ static bool option_set(const Option *option, const char *text, LpOptions *option
     case KIND_SCHEDULE:
         *(LpSchedule *)field = strcmp(text, "constant") == 0 ? LP_CONSTANT : LP_COSINE;
         return strcmp(text, "constant") == 0 || strcmp(text, "cosine") == 0;
+    case KIND_DTYPE:
+        *(LpDtype *)field = strcmp(text, "bf16") == 0   ? LP_BF16
+                            : strcmp(text, "fp16") == 0 ? LP_F16
+                                                        : LP_F32;
+        return strcmp(text, "fp32") == 0 || *(LpDtype *)field != LP_F32;
     case KIND_SEED:
         *(uint64_t *)field = strtoull(text, &end, 10);
         return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;

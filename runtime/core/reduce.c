@@ -29,6 +29,7 @@
 DEFINE_FOLD(fold_f32, float, float, AS_IS)
 DEFINE_FOLD(fold_f64, double, double, AS_IS)
 DEFINE_FOLD(fold_bf16, float, uint16_t, lp_bf16_to_f32)
+DEFINE_FOLD(fold_f16, float, uint16_t, lp_f16_to_f32)
 #undef AS_IS
 #undef DEFINE_FOLD
 
@@ -48,11 +49,12 @@ static void tile_reduce(unsigned char *dst, const unsigned char *own, int me,
         int32_t i32[TILE];
     } acc;
     size_t bytes = (size_t)(n * lp_dtype_bytes(dtype));
+    bool narrow = dtype == LP_BF16 || dtype == LP_F16;
     for (int member = 0; member < members; member++) {
         const void *in = member == me ? own : others + (member - (member > me)) * stride_bytes;
-        if (member == 0 && dtype == LP_BF16)
+        if (member == 0 && narrow)
             for (int i = 0; i < n; i++)
-                acc.f32[i] = lp_bf16_to_f32(((const uint16_t *)in)[i]);
+                acc.f32[i] = (float)lp_number_at(in, dtype, i);
         else if (member == 0)
             memcpy(&acc, in, bytes);
         else if (dtype == LP_F32)
@@ -61,12 +63,14 @@ static void tile_reduce(unsigned char *dst, const unsigned char *own, int me,
             fold_f64(acc.f64, in, n, op);
         else if (dtype == LP_BF16)
             fold_bf16(acc.f32, in, n, op);
+        else if (dtype == LP_F16)
+            fold_f16(acc.f32, in, n, op);
         else
             fold_i32(acc.i32, in, n, op);
     }
-    if (dtype == LP_BF16)
+    if (narrow)
         for (int i = 0; i < n; i++)
-            ((uint16_t *)(void *)dst)[i] = lp_f32_to_bf16(acc.f32[i]);
+            lp_number_put(dst, dtype, i, acc.f32[i]);
     else
         memcpy(dst, &acc, bytes);
 }

@@ -119,12 +119,16 @@ void *lp_new(size_t count, size_t size);
 
 static inline int64_t lp_dtype_bytes(LpDtype dtype)
 {
-    return dtype == LP_F64 ? 8 : dtype == LP_BF16 ? 2 : 4;
+    return dtype == LP_F64 ? 8 : dtype == LP_BF16 || dtype == LP_F16 ? 2 : 4;
 }
 
 static inline const char *lp_dtype_name(LpDtype dtype)
 {
-    return dtype == LP_F64 ? "f64" : dtype == LP_BF16 ? "bf16" : dtype == LP_I32 ? "i32" : "f32";
+    return dtype == LP_F64    ? "f64"
+           : dtype == LP_BF16 ? "bf16"
+           : dtype == LP_F16  ? "f16"
+           : dtype == LP_I32  ? "i32"
+                              : "f32";
 }
 
 #endif

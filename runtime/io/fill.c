@@ -10,16 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-static void store(void *data, LpDtype dtype, int64_t index, double value)
-{
-    if (dtype == LP_F64)
-        ((double *)data)[index] = value;
-    else if (dtype == LP_BF16)
-        ((uint16_t *)data)[index] = lp_f32_to_bf16((float)value);
-    else
-        ((float *)data)[index] = (float)value;
-}
-
 static void normal_block(uint64_t seed, int tensor, int64_t block, double ret[4])
 {
     const double turn = 2 * acos(-1.0), unit = 1.0 / 4294967296.0;
@@ -47,7 +37,7 @@ static void normal_run(void *data, LpDtype dtype, const LpRuns *run, double std,
         for (int i = 0; i < 4; i++) {
             int64_t at = 4 * block + i - run->global;
             if (at >= 0 && at < run->length)
-                store(data, dtype, run->local + at, std * values[i]);
+                lp_number_put(data, dtype, run->local + at, std * values[i]);
         }
     }
 }
@@ -64,6 +54,6 @@ void lp_fill_shard(void *data, LpDtype dtype, const LpShard *shard, LpFill fill,
             normal_run(data, dtype, &runs, std, seed, tensor);
         else
             for (int64_t i = 0; i < runs.length; i++)
-                store(data, dtype, runs.local + i, 1);
+                lp_number_put(data, dtype, runs.local + i, 1);
     }
 }

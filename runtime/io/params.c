@@ -131,15 +131,6 @@ static bool write_fully(int file, const void *data, int64_t bytes, int64_t offse
     return true;
 }
 
-static double element(const LpPart *part, int64_t index)
-{
-    if (part->dtype == LP_F64)
-        return ((const double *)part->data)[index];
-    if (part->dtype == LP_BF16)
-        return lp_bf16_to_f32(((const uint16_t *)part->data)[index]);
-    return ((const float *)part->data)[index];
-}
-
 /* Elements [local, local + n) of the part as the file stores them. */
 static void encode(const LpPart *part, int64_t local, int64_t n, LpDtype dtype, void *out)
 {
@@ -148,15 +139,8 @@ static void encode(const LpPart *part, int64_t local, int64_t n, LpDtype dtype, 
         memcpy(out, (const unsigned char *)part->data + local * width, (size_t)(n * width));
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        double value = element(part, local + i);
-        if (dtype == LP_F64)
-            ((double *)out)[i] = value;
-        else if (dtype == LP_BF16)
-            ((uint16_t *)out)[i] = lp_f32_to_bf16((float)value);
-        else
-            ((float *)out)[i] = (float)value;
-    }
+    for (int64_t i = 0; i < n; i++)
+        lp_number_put(out, dtype, i, lp_number_at(part->data, part->dtype, local + i));
 }
 
 /* Returns the elements written; -1 after an error. offsets: bytes in the file, per stored tensor.
@@ -265,6 +249,6 @@ void lp_finish(const LpPart *parts, int count)
 {
     LpSelf *self = lp_self;
     if (self->rank.options->save)
-        lp_save(self->rank.options->save, parts, count, LP_F32);
+        lp_save(self->rank.options->save, parts, count, self->rank.options->save_dtype);
     lp_log_end(self);
 }

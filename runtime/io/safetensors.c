@@ -525,16 +525,8 @@ bool lp_weights_read_run(const LpWeights *weights, const LpEntry *entry, int64_t
                      entry->name, strerror(errno));
             return false;
         }
-        for (int64_t k = 0; k < part; k++) {
-            double value = entry->type->load(buffer + k * width);
-            int64_t to = at + done + k;
-            if (dtype == LP_F64)
-                ((double *)data)[to] = value;
-            else if (dtype == LP_BF16)
-                ((uint16_t *)data)[to] = lp_f32_to_bf16((float)value);
-            else
-                ((float *)data)[to] = (float)value;
-        }
+        for (int64_t k = 0; k < part; k++)
+            lp_number_put(data, dtype, at + done + k, entry->type->load(buffer + k * width));
     }
     return true;
 }
@@ -576,12 +568,15 @@ char *lp_weights_header(const LpTensor *tensors, int count, LpDtype dtype, int64
     n += (size_t)sprintf(text + n, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < count; i++) {
         const LpTensor *tensor = &tensors[i];
-        int64_t bytes = lp_tensor_count(tensor) * (dtype == LP_F64 ? 8 : dtype == LP_BF16 ? 2 : 4);
+        int64_t bytes = lp_tensor_count(tensor) * (dtype == LP_F64                       ? 8
+                                                   : dtype == LP_BF16 || dtype == LP_F16 ? 2
+                                                                                         : 4);
         n += (size_t)sprintf(text + n, ",\"");
         n += put_name(text + n, tensor->name);
         n += (size_t)sprintf(text + n, "\":{\"dtype\":\"%s\",\"shape\":[",
                              dtype == LP_F64    ? "F64"
                              : dtype == LP_BF16 ? "BF16"
+                             : dtype == LP_F16  ? "F16"
                                                 : "F32");
         for (int d = 0; d < tensor->ndims; d++)
             n += (size_t)sprintf(text + n, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);

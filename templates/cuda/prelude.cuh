@@ -1,4 +1,4 @@
-/* prelude.cuh - what every emitted CUDA text begins with: bf16, reductions, and wrapped PTX.
+/* prelude.cuh - what every emitted CUDA text begins with: bf16, fp16, reductions, and wrapped PTX.
  *
  * No includes: NVRTC compiles prelude + text with no include path, so a machine that trains needs
  * libnvrtc only. This is the one place where `asm` may stand, and every such wrapper is named lp_*:
@@ -10,6 +10,11 @@ typedef unsigned int lp_u32;
 
 /* The upper half of a float. */
 struct lp_bf16 {
+    lp_u16 x;
+};
+
+/* IEEE binary16. */
+struct lp_f16 {
     lp_u16 x;
 };
 
@@ -27,6 +32,20 @@ LP_DEVICE float lp_float(lp_bf16 x)
 }
 
 #ifndef CUEMU
+
+LP_DEVICE float lp_float(lp_f16 x)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.x));
+    return r;
+}
+
+LP_DEVICE lp_u16 lp_round_f16(float x)
+{
+    lp_u16 r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+    return r;
+}
 
 /* Two bf16 in one register, low first. sm_80. */
 LP_DEVICE lp_u32 lp_pack_bf16(float low, float high)
@@ -87,6 +106,25 @@ LP_DEVICE void lp_cp_async_commit()
 
 #else
 
+LP_DEVICE float lp_float(lp_f16 x)
+{
+    const lp_u32 u = (lp_u32)(x.x & 0x7fff) << 13;
+    const float small = __uint_as_float(u + 0x38800000u) - __uint_as_float(0x38800000u);
+    const lp_u32 finite = u < 0x00800000u ? __float_as_uint(small) : u + 0x38000000u;
+    const lp_u32 bits = u >= 0x0f800000u ? u + 0x70000000u : finite;
+    return __uint_as_float(bits | (lp_u32)(x.x & 0x8000) << 16);
+}
+
+LP_DEVICE lp_u16 lp_round_f16(float x)
+{
+    const lp_u32 bits = __float_as_uint(x), u = bits & 0x7fffffffu;
+    const lp_u32 small = __float_as_uint(__uint_as_float(u) + 0.5f) - 0x3f000000u;
+    const lp_u32 normal = (u - 0x38000000u + 0xfffu + ((u >> 13) & 1u)) >> 13;
+    const lp_u32 large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const lp_u32 finite = u < 0x38800000u ? small : normal;
+    return (lp_u16)((u >= 0x47800000u ? large : finite) | ((bits >> 16) & 0x8000u));
+}
+
 LP_DEVICE lp_u32 lp_round_bf16(float x)
 {
     const lp_u32 u = __float_as_uint(x);
@@ -108,6 +146,11 @@ LP_DEVICE void lp_put(float *to, float x)
 LP_DEVICE void lp_put(lp_bf16 *to, float x)
 {
     to->x = (lp_u16)lp_pack_bf16(x, 0.0f);
+}
+
+LP_DEVICE void lp_put(lp_f16 *to, float x)
+{
+    to->x = lp_round_f16(x);
 }
 
 /* Two neighbours at once; `to` is aligned to both. */

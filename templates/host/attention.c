@@ -12,9 +12,10 @@
  * softcap > 0 softcap tanh(x / softcap), then with slopes x + slopes[g][r] (base_k + j - base_q -
  * i).
  *
- * Layout: q, dq [b][s][g][r][d]; o, dout [b][s][g][r][e]; k, dk [b][t][g][d]; v, dv [b][t][g][e];
- * l, delta [b][s][g][r]. The strides are of one position, so that q, k, v may be parts of one wider
- * row. A row that sees no key gets o = 0 and l = -inf, and no gradient.
+ * Tensors of the sequence are LpReal (real.h), l, delta and all scratch fp32. Layout: q, dq
+ * [b][s][g][r][d]; o, dout [b][s][g][r][e]; k, dk [b][t][g][d]; v, dv [b][t][g][e]; l, delta
+ * [b][s][g][r]. The strides are of one position, so that q, k, v may be parts of one wider row. A
+ * row that sees no key gets o = 0 and l = -inf, and no gradient.
  *
  * Every output element is summed by one thread in an order fixed by the shapes: results do not
  * depend on the number of threads. */
@@ -26,13 +27,14 @@
 
 #include "templates/host/attention_tile.h"
 #include "templates/host/math.h"
+#include "templates/host/real.h"
 #include "templates/host/tile.h"
 
 /* One query tile of one head. q, o point at its first row, k and v at the head's row 0, l at its
  * first row with step l_step. */
 static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, const LpSight *sight,
-                                                      int i0, int queries, const float *q,
-                                                      const float *k, const float *v, float *o,
+                                                      int i0, int queries, const LpReal *q,
+                                                      const LpReal *k, const LpReal *v, LpReal *o,
                                                       float *l, long l_step, float *scratch)
 {
     const int n = LP_ATTENTION_QUERIES;
@@ -45,11 +47,13 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, cons
     float *peak = st + (long)LP_ATTENTION_KEYS * n;
     float *sum = peak + n;
     float *shrink = sum + n;
+    float *room = shrink + n;
+    long k_stride = 0;
     int first = 0;
     int last = 0;
 
     lp_attention_keys(a, sight, i0, queries, &first, &last);
-    lp_tile_transpose(queries, a->d, q, a->q_stride, qt, n, a->scale);
+    lp_real_transpose(queries, a->d, q, a->q_stride, qt, n, a->scale);
     if (first >= last) {
         lp_clear_rows(queries, ep, acc, ep);
     }
@@ -59,7 +63,9 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, cons
     }
     for (int j0 = first; j0 < last; j0 += LP_ATTENTION_KEYS) {
         const LpTilePair p = lp_tile_pair(a, sight, i0, queries, j0, last);
-        lp_tile_scores(a, &p, a->d, k + j0 * a->k_stride, a->k_stride, qt, st);
+        const float *keys =
+            lp_real_rows(p.keys, a->d, k + j0 * a->k_stride, a->k_stride, room, &k_stride);
+        lp_tile_scores(a, &p, a->d, keys, k_stride, qt, st);
         if (lp_attention_bends(a)) {
             lp_tile_bend(a, &p, st, NULL, NULL);
         }
@@ -73,16 +79,16 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, cons
                 }
             }
         }
-        lp_tile_pack(p.keys, a->e, v + j0 * a->v_stride, a->v_stride, vp, ep, 1.0f);
+        lp_real_pack(p.keys, a->e, v + j0 * a->v_stride, a->v_stride, vp, ep, 1.0f);
         lp_tile_over_keys(a, &p, ep, st, vp, ep, acc, ep, j0 > first);
     }
     for (int i = 0; i < queries; i++) {
         const float *row = acc + (long)i * ep;
-        float *out = o + i * a->o_stride;
+        LpReal *out = o + i * a->o_stride;
         const float inverse = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
 #pragma omp simd
         for (int x = 0; x < a->e; x++) {
-            out[x] = row[x] * inverse;
+            out[x] = lp_real_of_float(row[x] * inverse);
         }
         l[i * l_step] = peak[i] + lp_logf(sum[i]);
     }
@@ -95,9 +101,9 @@ static LP_INLINE int lp_tile_order(int index, int count)
     return index % 2 == 0 ? index / 2 : count - 1 - index / 2;
 }
 
-static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const float *q,
-                                                 const float *k, const float *v, float *o, float *l,
-                                                 void *scratch, int threads)
+static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpReal *q,
+                                                 const LpReal *k, const LpReal *v, LpReal *o,
+                                                 float *l, void *scratch, int threads)
 {
     const int tiles = (a->s + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
     const int heads = a->g * a->r;
@@ -124,20 +130,20 @@ static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const flo
     }
 }
 
-static LP_MAYBE_UNUSED void lp_attention_delta(const LpAttention *a, const float *o,
-                                               const float *dout, float *delta, int threads)
+static LP_MAYBE_UNUSED void lp_attention_delta(const LpAttention *a, const LpReal *o,
+                                               const LpReal *dout, float *delta, int threads)
 {
     const int heads = a->g * a->r;
     const long rows = (long)a->b * a->s;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long row = 0; row < rows; row++) {
         for (int head = 0; head < heads; head++) {
-            const float *x = o + row * a->o_stride + (long)head * a->e;
-            const float *y = dout + row * a->do_stride + (long)head * a->e;
+            const LpReal *x = o + row * a->o_stride + (long)head * a->e;
+            const LpReal *y = dout + row * a->do_stride + (long)head * a->e;
             float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
             for (int i = 0; i < a->e; i++) {
-                sum += x[i] * y[i];
+                sum += lp_float_of_real(x[i]) * lp_float_of_real(y[i]);
             }
             delta[row * heads + head] = sum;
         }
@@ -152,6 +158,8 @@ typedef struct LpBackwardTile {
     float *k;         /* [keys][round(d)] */
     float *st, *dpt;  /* [keys][queries] */
     float *l, *delta; /* [queries] */
+    float *v;         /* [keys][round(e)], as dv and, of width d, dk: in 16 bits only */
+    float *dk, *dv;
 } LpBackwardTile;
 
 static LP_MAYBE_UNUSED LpBackwardTile lp_backward_tile(int d, int e, float *scratch)
@@ -170,19 +178,25 @@ static LP_MAYBE_UNUSED LpBackwardTile lp_backward_tile(int d, int e, float *scra
     w.dpt = w.st + tile;
     w.l = w.dpt + tile;
     w.delta = w.l + LP_ATTENTION_QUERIES;
+    w.v = w.dk = w.dv = NULL;
+    if (LP_REAL_NARROW) {
+        w.v = w.delta + LP_ATTENTION_QUERIES;
+        w.dk = w.v + (long)LP_TILE_ROUND(e) * LP_ATTENTION_KEYS;
+        w.dv = w.dk + (long)LP_TILE_ROUND(d) * LP_ATTENTION_KEYS;
+    }
     return w;
 }
 
 static LP_MAYBE_UNUSED void lp_backward_load(const LpAttention *a, const LpBackwardTile *w,
-                                             int queries, const float *q, const float *dout,
+                                             int queries, const LpReal *q, const LpReal *dout,
                                              const float *l, const float *delta, long l_step)
 {
     const int n = LP_ATTENTION_QUERIES;
     const int dp = LP_TILE_ROUND(a->d);
     const int ep = LP_TILE_ROUND(a->e);
-    lp_tile_pack(queries, a->d, q, a->q_stride, w->q, dp, a->scale);
+    lp_real_pack(queries, a->d, q, a->q_stride, w->q, dp, a->scale);
     lp_tile_transpose(queries, a->d, w->q, dp, w->qt, n, 1.0f);
-    lp_tile_pack(queries, a->e, dout, a->do_stride, w->dout, ep, 1.0f);
+    lp_real_pack(queries, a->e, dout, a->do_stride, w->dout, ep, 1.0f);
     lp_tile_transpose(queries, a->e, w->dout, ep, w->dot, n, 1.0f);
     for (int i = 0; i < LP_TILE_ROUND(queries); i++) {
         /* +inf makes every probability of an empty row, and of the padding, exp(-inf) = 0. */
@@ -195,17 +209,29 @@ static LP_MAYBE_UNUSED void lp_backward_load(const LpAttention *a, const LpBackw
 /* What lp_backward_pair does with w->dq. */
 enum { LP_DQ_SKIP, LP_DQ_SET, LP_DQ_ADD };
 
-/* Adds one tile pair to dk and dv, unless they are NULL, and to w->dq. k, v, dk, dv point at the
- * key tile's first row. */
+/* Where gradients of keys and values are summed in fp32: the result itself, or room of the thread.
+ * Row 0 is key `first`. */
+typedef struct LpBackwardSums {
+    float *dk, *dv;
+    long dk_stride, dv_stride;
+    int first;
+} LpBackwardSums;
+
+/* Adds one tile pair to the sums, unless they are NULL, and to w->dq. k, v point at the key tile's
+ * first row. */
 static LP_MAYBE_UNUSED void lp_backward_pair(const LpAttention *a, const LpBackwardTile *w,
-                                             const LpTilePair *p, const float *k, const float *v,
-                                             float *dk, float *dv, int dq)
+                                             const LpTilePair *p, const LpReal *k, const LpReal *v,
+                                             const LpBackwardSums *sums, int dq)
 {
     const int n = LP_ATTENTION_QUERIES;
     const int dp = LP_TILE_ROUND(a->d);
     const int bends = lp_attention_bends(a);
-    lp_tile_scores(a, p, a->d, k, a->k_stride, w->qt, w->st);
-    lp_tile_scores(a, p, a->e, v, a->v_stride, w->dot, w->dpt);
+    long k_stride = 0;
+    long v_stride = 0;
+    const float *keys = lp_real_rows(p->keys, a->d, k, a->k_stride, w->k, &k_stride);
+    const float *values = lp_real_rows(p->keys, a->e, v, a->v_stride, w->v, &v_stride);
+    lp_tile_scores(a, p, a->d, keys, k_stride, w->qt, w->st);
+    lp_tile_scores(a, p, a->e, values, v_stride, w->dot, w->dpt);
     if (bends) {
         lp_tile_bend(a, p, w->st, w->dpt, w->delta);
     }
@@ -232,27 +258,34 @@ static LP_MAYBE_UNUSED void lp_backward_pair(const LpAttention *a, const LpBackw
             dp_row[i] = s[i] * (dp_row[i] - delta[i]);
         }
     }
-    if (dk) {
-        lp_tile_over_queries(a, p, a->e, w->st, w->dout, LP_TILE_ROUND(a->e), dv, a->dv_stride, 1);
-        lp_tile_over_queries(a, p, a->d, w->dpt, w->q, dp, dk, a->dk_stride, 1);
+    if (sums) {
+        const long row = p->j0 - sums->first;
+        lp_tile_over_queries(a, p, a->e, w->st, w->dout, LP_TILE_ROUND(a->e),
+                             sums->dv + row * sums->dv_stride, sums->dv_stride, 1);
+        lp_tile_over_queries(a, p, a->d, w->dpt, w->q, dp, sums->dk + row * sums->dk_stride,
+                             sums->dk_stride, 1);
     }
     if (dq != LP_DQ_SKIP) {
-        lp_tile_pack(p->keys, a->d, k, a->k_stride, w->k, dp, 1.0f);
+        if (keys != w->k) {
+            lp_real_pack(p->keys, a->d, k, a->k_stride, w->k, dp, 1.0f);
+        }
         lp_tile_over_keys(a, p, dp, w->dpt, w->k, dp, w->dq, dp, dq == LP_DQ_ADD);
     }
 }
 
 /* The pointers of one head (g, r) of one batch element. */
 typedef struct LpBackwardHead {
-    const float *q, *k, *v, *dout, *l, *delta;
-    float *dq, *dk, *dv;
+    const LpReal *q, *k, *v, *dout;
+    const float *l, *delta;
+    LpReal *dq, *dk, *dv;
     LpSight sight;
 } LpBackwardHead;
 
-/* Query tile i0 of one head against the keys [from, to) that it sees; either output may be off. */
+/* Query tile i0 of one head against the keys [from, to) that it sees; dq, or the sums, may be off
+ * (NULL). */
 static LP_MAYBE_UNUSED void lp_backward_queries(const LpAttention *a, const LpBackwardTile *w,
                                                 const LpBackwardHead *h, int i0, int from, int to,
-                                                int want_dq, int want_dkv)
+                                                int want_dq, const LpBackwardSums *sums)
 {
     const int queries = lp_min_int(LP_ATTENTION_QUERIES, a->s - i0);
     const int dp = LP_TILE_ROUND(a->d);
@@ -271,17 +304,15 @@ static LP_MAYBE_UNUSED void lp_backward_queries(const LpAttention *a, const LpBa
     for (int j0 = from; j0 < to; j0 += LP_ATTENTION_KEYS) {
         const LpTilePair p = lp_tile_pair(a, &h->sight, i0, queries, j0, last);
         const int set_or_add = j0 == from ? LP_DQ_SET : LP_DQ_ADD;
-        lp_backward_pair(a, w, &p, h->k + j0 * a->k_stride, h->v + j0 * a->v_stride,
-                         want_dkv ? h->dk + j0 * a->dk_stride : NULL,
-                         want_dkv ? h->dv + j0 * a->dv_stride : NULL,
+        lp_backward_pair(a, w, &p, h->k + j0 * a->k_stride, h->v + j0 * a->v_stride, sums,
                          want_dq ? set_or_add : LP_DQ_SKIP);
     }
     for (int i = 0; want_dq && i < queries; i++) {
         const float *row = w->dq + (long)i * dp;
-        float *out = h->dq + (i0 + i) * a->dq_stride;
+        LpReal *out = h->dq + (i0 + i) * a->dq_stride;
 #pragma omp simd
         for (int x = 0; x < a->d; x++) {
-            out[x] = row[x] * a->scale;
+            out[x] = lp_real_of_float(row[x] * a->scale);
         }
     }
 }
@@ -307,30 +338,62 @@ static LP_INLINE LpBackwardHead lp_backward_head(const LpAttention *a, const LpB
     return h;
 }
 
+/* The sums of keys from `from` on, whose results are dk and dv. */
+static LP_INLINE LpBackwardSums lp_backward_sums(const LpAttention *a, const LpBackwardTile *w,
+                                                 LpReal *dk, LpReal *dv, int from)
+{
+#if LP_REAL_NARROW
+    (void)dk;
+    (void)dv;
+    return (LpBackwardSums){w->dk, w->dv, LP_TILE_ROUND(a->d), LP_TILE_ROUND(a->e), from};
+#else
+    (void)w;
+    return (LpBackwardSums){dk, dv, a->dk_stride, a->dv_stride, from};
+#endif
+}
+
+/* Sums that are not their result are rounded to it. */
+static LP_MAYBE_UNUSED void lp_backward_round(int rows, int n, const float *sums, long sums_stride,
+                                              LpReal *out, long stride)
+{
+    for (int i = 0; LP_REAL_NARROW && i < rows; i++) {
+#pragma omp simd
+        for (int x = 0; x < n; x++) {
+            out[i * stride + x] = lp_real_of_float(sums[i * sums_stride + x]);
+        }
+    }
+}
+
 /* dk and dv of the keys [from, to) of one kv head, over all its query heads; dq on the way. */
 static LP_MAYBE_UNUSED void lp_backward_keys(const LpAttention *a, const LpBackwardTile *w,
                                              const LpBackwardHead *all, long batch, int group,
                                              int from, int to, int want_dq)
 {
+    const LpBackwardHead first = lp_backward_head(a, all, batch, group * a->r);
+    LpReal *dk = first.dk + from * a->dk_stride;
+    LpReal *dv = first.dv + from * a->dv_stride;
+    const LpBackwardSums sums = lp_backward_sums(a, w, dk, dv, from);
+    lp_clear_rows(to - from, a->d, sums.dk, sums.dk_stride);
+    lp_clear_rows(to - from, a->e, sums.dv, sums.dv_stride);
     for (int r = 0; r < a->r; r++) {
         const LpBackwardHead h = lp_backward_head(a, all, batch, group * a->r + r);
-        if (r == 0) {
-            lp_clear_rows(to - from, a->d, h.dk + from * a->dk_stride, a->dk_stride);
-            lp_clear_rows(to - from, a->e, h.dv + from * a->dv_stride, a->dv_stride);
-        }
         for (int i0 = 0; i0 < a->s; i0 += LP_ATTENTION_QUERIES) {
-            lp_backward_queries(a, w, &h, i0, from, to, want_dq, 1);
+            lp_backward_queries(a, w, &h, i0, from, to, want_dq, &sums);
         }
     }
+    lp_backward_round(to - from, a->d, sums.dk, sums.dk_stride, dk, a->dk_stride);
+    lp_backward_round(to - from, a->e, sums.dv, sums.dv_stride, dv, a->dv_stride);
 }
 
 /* One pass makes all three gradients (5 products a tile), a task for each kv head. When that would
  * leave threads idle, two passes (4 + 3 products) have a task for each key tile, then for each
- * query tile. Sums run in the same order either way, so the bits are the same. */
-static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const float *q,
-                                                  const float *k, const float *v, const float *dout,
-                                                  const float *l, const float *delta, float *dq,
-                                                  float *dk, float *dv, void *scratch, int threads)
+ * query tile; and in 16 bits, where a task has room for the sums of one key tile. Sums run in the
+ * same order either way, so the bits are the same. */
+static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const LpReal *q,
+                                                  const LpReal *k, const LpReal *v,
+                                                  const LpReal *dout, const float *l,
+                                                  const float *delta, LpReal *dq, LpReal *dk,
+                                                  LpReal *dv, void *scratch, int threads)
 {
     const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, {NULL, 0.0f}};
     const int heads = a->g * a->r;
@@ -338,7 +401,7 @@ static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const fl
     const int tiles_k = (a->t + LP_ATTENTION_KEYS - 1) / LP_ATTENTION_KEYS;
     const long groups = (long)a->b * a->g;
     const long rounds = (groups + threads - 1) / threads;
-    const int one_pass = 7 * groups >= 5 * rounds * threads;
+    const int one_pass = !LP_REAL_NARROW && 7 * groups >= 5 * rounds * threads;
     const int parts = one_pass ? 1 : tiles_k;
 #pragma omp parallel num_threads(threads)
     {
@@ -358,7 +421,7 @@ static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const fl
             const int part = lp_tile_order((int)(task % tiles_q), tiles_q);
             const int head = (int)(task / tiles_q % heads);
             const LpBackwardHead h = lp_backward_head(a, &all, task / tiles_q / heads, head);
-            lp_backward_queries(a, &w, &h, part * LP_ATTENTION_QUERIES, 0, a->t, 1, 0);
+            lp_backward_queries(a, &w, &h, part * LP_ATTENTION_QUERIES, 0, a->t, 1, NULL);
         }
     }
 }

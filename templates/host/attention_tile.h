@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "templates/host/math.h"
+#include "templates/host/real.h"
 #include "templates/host/tile.h"
 
 /* TUNE: at D = 64 a score tile is 32 KiB; 128 keys beat 64 by 5% at T = 1024 and equal it below. */
@@ -18,15 +19,18 @@
 
 /* Per thread: forward qt, v, acc, st and three statistics rows; backward qt, dot, q, dout, k, dq,
  * st, dpt. Both in floats, d the width of queries and keys, e that of values; then times threads.
- */
+ * Stored in 16 bits, also forward k; backward v, dk, dv. */
 #define LP_ATTENTION_FORWARD_FLOATS(d, e)                                                          \
     ((size_t)LP_TILE_ROUND(d) * LP_ATTENTION_QUERIES +                                             \
      (size_t)LP_TILE_ROUND(e) * (LP_ATTENTION_QUERIES + LP_ATTENTION_KEYS) +                       \
-     LP_ATTENTION_QUERIES * (LP_ATTENTION_KEYS + 4))
+     LP_ATTENTION_QUERIES * (LP_ATTENTION_KEYS + 4) +                                              \
+     LP_REAL_NARROW * (size_t)LP_TILE_ROUND(d) * LP_ATTENTION_KEYS)
 #define LP_ATTENTION_BACKWARD_FLOATS(d, e)                                                         \
     ((size_t)LP_TILE_ROUND(d) * (3 * LP_ATTENTION_QUERIES + LP_ATTENTION_KEYS) +                   \
      (size_t)LP_TILE_ROUND(e) * (2 * LP_ATTENTION_QUERIES) +                                       \
-     LP_ATTENTION_QUERIES * (2 * LP_ATTENTION_KEYS + 2))
+     LP_ATTENTION_QUERIES * (2 * LP_ATTENTION_KEYS + 2) +                                          \
+     LP_REAL_NARROW * LP_ATTENTION_KEYS *                                                          \
+         ((size_t)LP_TILE_ROUND(d) + 2 * (size_t)LP_TILE_ROUND(e)))
 #define LP_ATTENTION_FORWARD_BYTES(d, e, threads)                                                  \
     (LP_ATTENTION_FORWARD_FLOATS(d, e) * sizeof(float) * (size_t)(threads))
 #define LP_ATTENTION_BACKWARD_BYTES(d, e, threads)                                                 \

@@ -10,19 +10,20 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "templates/host/real.h"
 #include "templates/host/tile.h"
 
 /* A thread's part of the gradient's columns is whole cache lines, else threads share lines. */
 #define LP_EMBEDDING_COLUMNS 16
 
 static LP_MAYBE_UNUSED void lp_embedding_forward(long n, long rows, int d, long base,
-                                                 const int32_t *ids, const float *w, float *out,
+                                                 const int32_t *ids, const LpReal *w, LpReal *out,
                                                  long out_stride, int threads)
 {
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long i = 0; i < n; i++) {
         const long row = ids[i] - base;
-        float *to = out + i * out_stride;
+        LpReal *to = out + i * out_stride;
         if (row >= 0 && row < rows) {
             memcpy(to, w + row * d, (size_t)d * sizeof *to);
         } else {
@@ -31,10 +32,21 @@ static LP_MAYBE_UNUSED void lp_embedding_forward(long n, long rows, int d, long 
     }
 }
 
-static LP_MAYBE_UNUSED void lp_embedding_backward(long n, long rows, int d, long base,
-                                                  const int32_t *ids, const float *dout,
-                                                  long dout_stride, float *dw, int overwrite,
-                                                  int threads)
+/* `wide`, a constant after inlining: dout is fp32, not as stored. */
+static LP_INLINE void lp_embedding_add(const int wide, int first, int last, const void *dout,
+                                       long at, float *restrict to)
+{
+    const LpReal *restrict stored = (const LpReal *)dout + (wide ? 0 : at);
+    const float *restrict plain = (const float *)dout + (wide ? at : 0);
+#pragma omp simd
+    for (int x = first; x < last; x++) {
+        to[x] += wide ? plain[x] : lp_float_of_real(stored[x]);
+    }
+}
+
+static LP_INLINE void lp_embedding_scatter(const int wide, long n, long rows, int d, long base,
+                                           const int32_t *ids, const void *dout, long dout_stride,
+                                           float *dw, int overwrite, int threads)
 {
     const int parts = (d + LP_EMBEDDING_COLUMNS - 1) / LP_EMBEDDING_COLUMNS;
 #pragma omp parallel num_threads(threads)
@@ -56,14 +68,27 @@ static LP_MAYBE_UNUSED void lp_embedding_backward(long n, long rows, int d, long
             if (row < 0 || row >= rows) {
                 continue;
             }
-            const float *restrict from = dout + i * dout_stride;
-            float *restrict to = dw + row * d;
-#pragma omp simd
-            for (int x = first; x < last; x++) {
-                to[x] += from[x];
-            }
+            lp_embedding_add(wide, first, last, dout, i * dout_stride, dw + row * d);
         }
     }
+}
+
+static LP_MAYBE_UNUSED void lp_embedding_backward(long n, long rows, int d, long base,
+                                                  const int32_t *ids, const LpReal *dout,
+                                                  long dout_stride, float *dw, int overwrite,
+                                                  int threads)
+{
+    lp_embedding_scatter(!LP_REAL_NARROW, n, rows, d, base, ids, dout, dout_stride, dw, overwrite,
+                         threads);
+}
+
+/* The same of gradients in fp32: sums over the sequences of a batch, as those of positions are. */
+static LP_MAYBE_UNUSED void lp_embedding_backward_wide(long n, long rows, int d, long base,
+                                                       const int32_t *ids, const float *dout,
+                                                       long dout_stride, float *dw, int overwrite,
+                                                       int threads)
+{
+    lp_embedding_scatter(1, n, rows, d, base, ids, dout, dout_stride, dw, overwrite, threads);
 }
 
 #endif

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "templates/host/gemm.h"
+#include "templates/host/gemm_real.h"
+#include "templates/host/real.h"
 #include "templates/host/tile.h"
 
 /* TUNE: rows of one product. Enough for the matrix product's own blocks, few enough to stay in the
@@ -36,7 +37,8 @@ typedef struct LpExpert {
 } LpExpert;
 
 typedef struct LpExpertScratch {
-    float *x, *y;   /* a tile of each */
+    LpReal *x;      /* a tile of the rows read */
+    float *y;       /* a tile of the rows made; backward their gradient, as it is stored */
     int32_t *order; /* choices by expert */
     int32_t *end;   /* of each expert's run in `order` */
 } LpExpertScratch;
@@ -45,7 +47,7 @@ static LP_MAYBE_UNUSED LpExpertScratch lp_expert_scratch(const LpExpert *e, void
 {
     LpExpertScratch s;
     s.x = scratch;
-    s.y = s.x + (long)LP_EXPERT_ROWS * e->from;
+    s.y = (float *)scratch + (long)LP_EXPERT_ROWS * e->from;
     s.order = (int32_t *)(s.y + (long)LP_EXPERT_ROWS * e->to);
     s.end = s.order + e->tokens * e->k;
     return s;
@@ -77,7 +79,7 @@ static LP_MAYBE_UNUSED void lp_expert_sort(const LpExpert *e, const int32_t *cho
 /* to[rows][width] = the rows of `from` that the sorted choices name; one row a token, or a choice.
  */
 static LP_MAYBE_UNUSED void lp_expert_gather(const int32_t *order, int rows, int width, int divisor,
-                                             const float *from, float *to)
+                                             const LpReal *from, LpReal *to)
 {
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < rows; i++) {
@@ -89,7 +91,7 @@ static LP_MAYBE_UNUSED void lp_expert_gather(const int32_t *order, int rows, int
 /* y[tokens][k][to] = x w[choice]. With the widths and the order of the weights turned round, x is
  * the gradient of y and y that of x. */
 static LP_MAYBE_UNUSED void lp_expert_forward(const LpExpert *e, const int32_t *choice,
-                                              const float *x, const float *w, float *y,
+                                              const LpReal *x, const LpReal *w, LpReal *y,
                                               void *scratch)
 {
     const LpExpertScratch s = lp_expert_scratch(e, scratch);
@@ -103,17 +105,20 @@ static LP_MAYBE_UNUSED void lp_expert_forward(const LpExpert *e, const int32_t *
         }
     }
     for (int expert = 0, begin = 0; expert < e->experts; begin = s.end[expert++]) {
-        const float *weight = w + (long)expert * e->from * e->to;
+        const LpReal *weight = w + (long)expert * e->from * e->to;
         for (int at = begin; at < s.end[expert]; at += LP_EXPERT_ROWS) {
             const int left = s.end[expert] - at;
             const int rows = left < LP_EXPERT_ROWS ? left : LP_EXPERT_ROWS;
             lp_expert_gather(s.order + at, rows, e->from, e->shared ? e->k : 1, x, s.x);
-            lp_gemm(0, e->to_first, rows, e->to, e->from, 1.0f, s.x, e->from, weight,
-                    e->to_first ? e->from : e->to, 0.0f, s.y, e->to);
+            lp_gemm_real(0, e->to_first, rows, e->to, e->from, s.x, e->from, weight,
+                         e->to_first ? e->from : e->to, 0.0f, s.y, e->to);
 #pragma omp parallel for schedule(static)
             for (int i = 0; i < rows; i++) {
-                memcpy(y + s.order[at + i] * (long)e->to, s.y + (long)i * e->to,
-                       (size_t)e->to * sizeof *y);
+                LpReal *out = y + s.order[at + i] * (long)e->to;
+                const float *sum = s.y + (long)i * e->to;
+                for (int j = 0; j < e->to; j++) {
+                    out[j] = lp_real_of_float(sum[j]);
+                }
             }
         }
     }
@@ -121,11 +126,12 @@ static LP_MAYBE_UNUSED void lp_expert_forward(const LpExpert *e, const int32_t *
 
 /* dw[experts] (+)= sum over the rows of an expert of dy and x, in the order of the weights. */
 static LP_MAYBE_UNUSED void lp_expert_backward(const LpExpert *e, const int32_t *choice,
-                                               const float *dy, const float *x, float *dw,
+                                               const LpReal *dy, const LpReal *x, float *dw,
                                                int overwrite, void *scratch)
 {
     const LpExpertScratch s = lp_expert_scratch(e, scratch);
     const long each = (long)e->from * e->to;
+    LpReal *back = (LpReal *)s.y;
     lp_expert_sort(e, choice, &s);
     for (int expert = 0, begin = 0; expert < e->experts; begin = s.end[expert++]) {
         float *weight = dw + expert * each;
@@ -137,13 +143,13 @@ static LP_MAYBE_UNUSED void lp_expert_backward(const LpExpert *e, const int32_t 
             const int rows = left < LP_EXPERT_ROWS ? left : LP_EXPERT_ROWS;
             const float beta = overwrite && at == begin ? 0.0f : 1.0f;
             lp_expert_gather(s.order + at, rows, e->from, e->shared ? e->k : 1, x, s.x);
-            lp_expert_gather(s.order + at, rows, e->to, 1, dy, s.y);
+            lp_expert_gather(s.order + at, rows, e->to, 1, dy, back);
             if (e->to_first) {
-                lp_gemm(1, 0, e->to, e->from, rows, 1.0f, s.y, e->to, s.x, e->from, beta, weight,
-                        e->from);
+                lp_gemm_real(1, 0, e->to, e->from, rows, back, e->to, s.x, e->from, beta, weight,
+                             e->from);
             } else {
-                lp_gemm(1, 0, e->from, e->to, rows, 1.0f, s.x, e->from, s.y, e->to, beta, weight,
-                        e->to);
+                lp_gemm_real(1, 0, e->from, e->to, rows, s.x, e->from, back, e->to, beta, weight,
+                             e->to);
             }
         }
     }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "templates/host/real.h"
 #include "templates/host/tile.h"
 
 typedef struct LpAdam {
@@ -81,6 +82,15 @@ static LP_MAYBE_UNUSED void lp_accumulate(long n, float *restrict to, const floa
 #pragma omp parallel for simd schedule(static)
     for (long i = 0; i < n; i++)
         to[i] = (first ? 0.0f : to[i]) + from[i];
+}
+
+/* The same of stored numbers. */
+static LP_MAYBE_UNUSED void lp_accumulate_real(long n, float *restrict to,
+                                               const LpReal *restrict from, int first)
+{
+#pragma omp parallel for simd schedule(static)
+    for (long i = 0; i < n; i++)
+        to[i] = (first ? 0.0f : to[i]) + lp_float_of_real(from[i]);
 }
 
 /* `rows` runs of `bytes`, from one stride to another. */

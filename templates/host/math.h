@@ -1,5 +1,5 @@
 /* math.h - exp, log, tanh, erf and sigmoid for float as straight-line polynomials that vectorise;
- * bf16.
+ * bf16 and fp16.
  *
  * Why not libm: its vector forms are reached only under -ffast-math, and their bits follow the
  * glibc of the machine. These depend on the compiled code alone. The polynomials are minimax fits
@@ -151,6 +151,31 @@ static inline uint16_t lp_bf16_of_float(float x)
 static inline float lp_float_of_bf16(uint16_t x)
 {
     return lp_float_of_bits((uint32_t)x << 16);
+}
+
+/* fp16, to nearest even: infinite from 65520 on, subnormal below 2^-14. Adding 0.5 to a number
+ * below 2^-14 leaves its multiple of 2^-24, rounded, in the low bits of the sum. */
+static inline uint16_t lp_f16_of_float(float x)
+{
+    const uint32_t bits = lp_bits_of_float(x);
+    const uint32_t u = bits & 0x7fffffffu;
+    const uint32_t half = 0x3f000000u;
+    const uint32_t small = lp_bits_of_float(lp_float_of_bits(u) + lp_float_of_bits(half)) - half;
+    const uint32_t normal = (u - 0x38000000u + 0xfffu + ((u >> 13) & 1u)) >> 13;
+    const uint32_t large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const uint32_t finite = u < 0x38800000u ? small : normal;
+    return (uint16_t)((u >= 0x47800000u ? large : finite) | ((bits >> 16) & 0x8000u));
+}
+
+static inline float lp_float_of_f16(uint16_t x)
+{
+    const uint32_t u = (uint32_t)(x & 0x7fffu) << 13;
+    const uint32_t normal = u + 0x38000000u;
+    const uint32_t small =
+        lp_bits_of_float(lp_float_of_bits(u + 0x38800000u) - lp_float_of_bits(0x38800000u));
+    const uint32_t finite = u < 0x00800000u ? small : normal;
+    const uint32_t bits = u >= 0x0f800000u ? u + 0x70000000u : finite;
+    return lp_float_of_bits(bits | (uint32_t)(x & 0x8000u) << 16);
 }
 
 #endif

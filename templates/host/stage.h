@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "templates/host/flat.h"
+#include "templates/host/real.h"
 
 typedef enum LpBase {
     LP_AT_ARENA,
@@ -54,9 +55,10 @@ typedef struct LpRun {
 
 typedef struct LpGroup {
     int64_t weight, gradient, moment1, moment2; /* addresses */
-    int share;                                  /* list that cuts the optimizer's share */
-    int owner; /* list at whose coordinate 0 an element counts for the norm */
-    bool home; /* in the first home stage of tied parameters */
+    int64_t master; /* fp32 weights of the optimizer's share, where weights are stored in 16 bits */
+    int share;      /* list that cuts the optimizer's share */
+    int owner;      /* list at whose coordinate 0 an element counts for the norm */
+    bool home;      /* in the first home stage of tied parameters */
     const LpRun *runs;
     int run_count;
     float rate; /* not 0: a step against the sign of the gradient, in place of AdamW */
@@ -83,6 +85,24 @@ static LP_MAYBE_UNUSED void lp_sign_step(int64_t n, float rate, float *w, const 
         w[i] -= g[i] > 0.0f ? rate : g[i] < 0.0f ? -rate : 0.0f;
 }
 
+/* The weights that the optimizer steps: element `begin` of the group. `state` brings its elements
+ * to those of the share. */
+static LP_MAYBE_UNUSED float *lp_stepped(unsigned char *arena, const LpGroup *group, int64_t begin,
+                                         int64_t state)
+{
+    return LP_REAL_NARROW ? (float *)(arena + group->master) + begin + state
+                          : (float *)(arena + group->weight) + begin;
+}
+
+/* The weights that products read, from those that the optimizer steps. */
+static LP_MAYBE_UNUSED void lp_publish_share(unsigned char *arena, const LpGroup *group,
+                                             const LpBucket *bucket, int64_t begin)
+{
+    if (LP_REAL_NARROW)
+        lp_real_store(bucket->share_elements, (LpReal *)(arena + group->weight) + begin,
+                      (const float *)(arena + group->master) + bucket->share_begin);
+}
+
 /* AdamW on the share of a bucket that begins at element `begin` of its group; adam.decay is that of
  * the runs that decay. */
 static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup *group,
@@ -91,22 +111,22 @@ static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup 
     const int64_t end = begin + bucket->share_elements;
     const int64_t state = bucket->share_begin - begin;
     const float decay = adam.decay;
-    float *w = (float *)(arena + group->weight);
     const float *g = (const float *)(arena + group->gradient);
     float *m = (float *)(arena + group->moment1);
     float *v = (float *)(arena + group->moment2);
-    if (group->rate != 0.0f) {
-        lp_sign_step(bucket->share_elements, group->rate, w + begin, g + begin);
-        return;
-    }
-    for (int i = 0; i < group->run_count; i++) {
+    if (group->rate != 0.0f)
+        lp_sign_step(bucket->share_elements, group->rate, lp_stepped(arena, group, begin, state),
+                     g + begin);
+    for (int i = 0; group->rate == 0.0f && i < group->run_count; i++) {
         const LpRun *run = &group->runs[i];
         const int64_t from = run->begin > begin ? run->begin : begin;
         const int64_t to = run->end < end ? run->end : end;
         adam.decay = run->decay ? decay : 0.0f;
         if (from < to)
-            lp_adamw(to - from, adam, w + from, m + from + state, v + from + state, g + from);
+            lp_adamw(to - from, adam, lp_stepped(arena, group, from, state), m + from + state,
+                     v + from + state, g + from);
     }
+    lp_publish_share(arena, group, bucket, begin);
 }
 
 #define LP_BLOCK_DIMS 6

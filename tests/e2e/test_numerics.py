@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""test_numerics.py - trainers that store weights and activations in 16 bits.
+
+    test_numerics.py LPLAN [WORD...]      only rows whose title has one of the words
+
+Every row is compared with the fp32 trainer of one rank from the same initial numbers: losses, gradient norm
+and gradients of step 0 within what the roundings allow. MPI and --virtual give the same bits; arenas are
+smaller where weights, activations and messages are; a run that went on from a checkpoint gives the bits of
+one that never stopped; files of weights are of the type that was asked for."""
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import re
+import struct
+import sys
+
+import e2e
+from e2e import Failed
+from test_plans import MODELS, row
+
+SEQ, STEPS = 16, 12
+# Roundings of 8 and 11 bits. Some tens of them meet in a gradient, at random: sqrt(40) units are 6 of them.
+UNIT = {"bf16": 2.0 ** -9, "fp16": 2.0 ** -12}
+ROWS = [
+    ("bf16", row("llama", "dp1")),
+    ("bf16", row("llama", "dp2 tp2 sp")),
+    ("bf16", row("tied", "pp2 tp2")),
+    ("bf16", row("gpt2", "pp2 dp2 recompute")),
+    ("bf16", row("moe", "dp2 tp2")),
+    ("bf16", row("mla", "dp2 pp2")),
+]
+
+
+def header_of(path):
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    return header
+
+
+class Bench:
+    def __init__(self, shop, builders):
+        self.shop, self.builders = shop, builders
+        self.built, self.alone = {}, {}
+        self.data = e2e.text_file(shop.path / "data.txt")
+        for name, config in MODELS.items():
+            (shop.path / f"{name}.json").write_text(json.dumps(config))
+
+    def build(self, recipe, one):
+        place = self.shop.path / re.sub(r"[^a-z0-9]+", "-", f"{recipe} {one['title']}")
+        place.mkdir()
+        plan = e2e.plan(self.shop.path / f"{one['model']}.json", one["pins"], place / "plan.json",
+                        one["batch"], SEQ, recipe)
+        check = [] if recipe != "fp32" and e2e.ranks_of(one["pins"]) == 1 else ["--no-check"]
+        return place, e2e.build(plan, place / "trainer", self.shop.cache, *check, flags="-O1")
+
+    def order(self, recipe, one):
+        key = recipe, one["title"]
+        if key not in self.built:
+            self.built[key] = self.builders.submit(self.build, recipe, one)
+        return self.built[key]
+
+    def start(self, rows):
+        for recipe, one in rows:
+            self.order("fp32", row(one["model"], "dp1"))
+            self.order(recipe, one)
+
+    def train(self, place, how, *more, steps=STEPS):
+        return e2e.train(place / "trainer", place / how, "--data", self.data, "--steps", steps, "--lr", 3e-3,
+                         "--warmup", 5, "--seed", 11, "--deterministic", *more)
+
+    def one_rank(self, model):
+        if model not in self.alone:
+            place, report = self.order("fp32", row(model, "dp1")).result()
+            log = self.train(place, "alone", "--dump-grads", place / "grads")
+            if not log[0]["loss"] - log[-1]["loss"] > 0.3:
+                raise Failed("one rank: the loss fell too little to say anything")
+            self.alone[model] = log, e2e.tensors_of(place / "grads"), report
+        return self.alone[model]
+
+    def check(self, recipe, one):
+        place, report = self.order(recipe, one).result()
+        want, want_grads, wide = self.one_rank(one["model"])
+        log = self.train(place, "mpi", "--dump-grads", place / "mpi.grads", "--save", place / "mpi.weights")
+        unit = UNIT[recipe]
+        error = e2e.relative(e2e.column(log, "loss"), e2e.column(want, "loss"))
+        norm = e2e.relative(e2e.column(log, "grad_norm")[:1], e2e.column(want, "grad_norm")[:1])
+        print(f"# {recipe} {one['title']}: losses {error:.1e}, norm {norm:.1e}, ", end="")
+        if not error <= 4 * unit:
+            raise Failed(f"losses differ from fp32 by {error:.2e}")
+        if not norm <= 6 * unit:
+            raise Failed(f"the gradient norm differs from fp32 by {norm:.2e}")
+        # Rounded scores choose other experts for some tokens: that is no matter of a few units.
+        routed = 4 if one["model"] in ("moe", "mla") else 1
+        self.check_gradients(e2e.tensors_of(place / "mpi.grads"), want_grads, unit * routed)
+        again = self.train(place, "virtual", "--virtual", "--dump-grads", place / "virtual.grads", "--save",
+                           place / "virtual.weights")
+        for key in ("loss", "grad_norm"):
+            if e2e.column(log, key) != e2e.column(again, key):
+                raise Failed(f"MPI and --virtual differ in {key}")
+        for kind in ("grads", "weights"):
+            if e2e.digest(place / f"mpi.{kind}") != e2e.digest(place / f"virtual.{kind}"):
+                raise Failed(f"MPI and --virtual differ in their {kind}")
+        types = {entry["dtype"] for entry in header_of(place / "mpi.weights").values()}
+        if types != {{"bf16": "BF16", "fp16": "F16"}[recipe]}:
+            raise Failed(f"saved weights are {types}")
+        if e2e.ranks_of(one["pins"]) == 1:
+            # Weights, gradients and moments are 16 bytes a parameter in fp32, and 18 with 16-bit weights.
+            count = sum(len(values) for _, values in want_grads.values())
+            mine, theirs = report["peak_bytes"] - 18 * count, wide["peak_bytes"] - 16 * count
+            if not 0 < mine < 0.6 * theirs:
+                raise Failed(f"activations take {mine} bytes, {theirs} in fp32")
+
+    def check_gradients(self, got, want, unit):
+        """The whole gradient, and every tensor that is not noise beside it."""
+        if sorted(got) != sorted(want):
+            raise Failed(f"gradients of other tensors: {sorted(set(got) ^ set(want))}")
+        whole = sum(y * y for _, values in want.values() for y in values)
+        off = worst = 0.0
+        for name, (shape, values) in want.items():
+            up = sum((x - y) ** 2 for x, y in zip(got[name][1], values))
+            down = sum(y * y for y in values)
+            off += up
+            if down > 1e-4 * whole:
+                worst = max(worst, math.sqrt(up / down))
+            if got[name][0] != shape:
+                raise Failed(f"{name} has another shape")
+        print(f"gradient {math.sqrt(off / whole):.1e}, worst tensor {worst:.1e}")
+        if not math.sqrt(off / whole) <= 12 * unit or not worst <= 40 * unit:
+            raise Failed(f"gradients differ: {math.sqrt(off / whole):.2e} in all, {worst:.2e} of one tensor")
+
+    def check_checkpoint(self, recipe, one):
+        """Half way, then on: with the same plan the same bits, and from what an fp32 trainer left."""
+        place, _ = self.order(recipe, one).result()
+        whole = self.train(place, "whole", "--virtual", "--save", place / "whole.weights", "--save-as", "fp32")
+        self.train(place, "half", "--virtual", "--checkpoint", place / "kept", steps=STEPS // 2)
+        rest = self.train(place, "rest", "--virtual", "--resume", place / "kept", "--save",
+                          place / "rest.weights", "--save-as", "fp32")
+        if e2e.column(rest, "loss") != e2e.column(whole, "loss")[STEPS // 2:]:
+            raise Failed("losses after a checkpoint differ from those without")
+        if e2e.digest(place / "whole.weights") != e2e.digest(place / "rest.weights"):
+            raise Failed("weights after a checkpoint differ from those without")
+        alone, _ = self.order("fp32", row(one["model"], "dp1")).result()
+        self.train(alone, "half", "--checkpoint", alone / "kept", steps=STEPS // 2)
+        rest = self.train(place, "wide", "--virtual", "--resume", alone / "kept")
+        want, _, _ = self.one_rank(one["model"])
+        error = e2e.relative(e2e.column(rest, "loss"), e2e.column(want, "loss")[STEPS // 2:])
+        if not error <= 4 * UNIT[recipe]:
+            raise Failed(f"going on from an fp32 checkpoint, losses differ by {error:.2e}")
+
+
+def main():
+    words = sys.argv[2:]
+    rows = [r for r in ROWS if not words or any(w in f"{r[0]} {r[1]['title']}" for w in words)]
+    tap = e2e.Tap()
+    with e2e.Workshop() as shop, \
+            concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as builders:
+        bench = Bench(shop, builders)
+        bench.start(rows)
+        for recipe, one in rows:
+            tap.case(f"{recipe} {one['title']}", bench.check, recipe, one)
+        for recipe in sorted({r[0] for r in rows}):
+            mine = [one for r, one in rows if r == recipe and e2e.ranks_of(one["pins"]) > 1]
+            if mine:
+                tap.case(f"{recipe} checkpoints", bench.check_checkpoint, recipe, mine[0])
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()
