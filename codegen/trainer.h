@@ -97,6 +97,8 @@ void trainer_print_update(Trainer *t, Emit *out, int stage); /* buckets, norm, o
 void trainer_print_params(Trainer *t, Emit *out); /* tensors of the model, blocks of each stage */
 /* What of the moments a rank holds, for checkpoints; after the tables of every stage. */
 void trainer_print_moments(Trainer *t, Emit *out);
+void trainer_print_run(Trainer *t, Emit *out);                 /* run_rank */
+void trainer_print_job(Trainer *t, Emit *out);                 /* the table of the job, and main */
 void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
 /* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);

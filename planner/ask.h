@@ -12,7 +12,7 @@
         {"global-batch", "B", "sequences per optimizer step (default: 8)", false},                 \
         {"seq", "S", "tokens per sequence (default: the model's, at most 4096; else 2048)",        \
          false},                                                                                   \
-        {"recipe", "NAME", "fp32, bf16, fp16 or fp64 (default: bf16 on a GPU cluster, else fp32)",       \
+        {"recipe", "NAME", "fp32, bf16, fp16 or fp64 (default: bf16 on a GPU cluster, else fp32)", \
          false},                                                                                   \
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \

@@ -114,8 +114,8 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
                         const Mesh *mesh, const Recipe *recipe, const MovePrice *price,
                         Passes *passes);
 
-/* The dtype of a value under a recipe: the weights', the gradients' of wide values, the activations'
- * of others and of what the chain hands on. */
+/* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
+ * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);
 /* Placement of the gradient accumulator of a parameter: the shards of its home, Partial where the
  * gradient arises so. */
