@@ -60,7 +60,7 @@ static void cuda_block_totals(RowPrinter *p, const TermId *terms, const RowArg *
     }
     bool alone = false;
     for (int k = 0; k < n; k++)
-        alone = alone || args[k]->dtype != DT_F32;
+        alone = alone || args[k]->dtype != DT_F32 || !args[k]->add;
     if (p->program->adds && !alone)
         emit_line(p->emit, "(void)first;");
     if (alone) {

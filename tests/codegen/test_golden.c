@@ -133,16 +133,24 @@ static void test_checked(void **state)
     arena_free(arena);
 }
 
-/* Kernels of a recipe that no trainer is printed in. */
+/* Weights and activations in bf16: as trainer, and as kernels. A recipe for proofs is no trainer.
+ */
 static void test_bf16(void **state)
 {
     (void)state;
     Arena *arena = arena_new("golden");
     Diag *diag = diag_new(arena);
     const Program *program = program_in(arena, every_op_model, "bf16", 2, 8, 32);
-    assert_null(
-        trainer_print(arena, diag_new(arena), program, &(TrainerOptions){.plan_hash = "0"}));
-    TrainerText *text = kernels_print(arena, diag, program);
+    const TrainerOptions options = {.plan_hash = "0"};
+    const Program *proof = program_in(arena, every_op_model, "fp64", 2, 8, 32);
+    assert_null(trainer_print(arena, diag_new(arena), proof, &options));
+    TrainerText *text = trainer_print(arena, diag, program, &options);
+    assert_non_null(text);
+    assert_non_null(strstr(text->trainer, "#define LP_REAL_BF16 1"));
+    assert_non_null(strstr(text->trainer, "LP_ELEMENT_BF16"));
+    assert_non_null(strstr(text->trainer, ".master = "));
+    assert_null(strstr(text->trainer, "lp_gemm("));
+    text = kernels_print(arena, diag, program);
     assert_non_null(text);
     assert_null(text->trainer);
     assert_non_null(strstr(text->cuda, "lp_bf16 *__restrict__"));
