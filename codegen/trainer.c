@@ -76,13 +76,15 @@ static void print_title(Trainer *t, Emit *out)
     emit_text(out, "\n#include \"kernels.h\"\n\n");
 }
 
-/* Enough for the rings of every stage. */
+/* Enough for the rings of every stage, of all chunks in a row. */
 static int most_slots(const Trainer *t)
 {
     int n = 1;
     for (int s = 0; s < t->program->stages; s++) {
         for (int r = RING_IN; r < RING_COUNT; r++) {
-            int slots = t->program->stage[s].ring[r].n;
+            int slots = 0;
+            for (int c = 0; c < t->program->stage[s].chunks; c++)
+                slots += t->program->stage[s].chunk[c].ring[r].n;
             n = slots > n ? slots : n;
         }
     }
@@ -155,7 +157,7 @@ static void print_state(Trainer *t, Emit *out)
     for (int i = 0; i < t->events.n; i++) {
         const EventName *event = &t->events.at[i];
         const Body *body = t->program->body[event->class];
-        const Inst *inst = &(event->backward ? &body->backward : &body->forward)->at[event->inst];
+        const Inst *inst = &body_list(body, event->which)->at[event->inst];
         emit_line_comment(out, arena_printf(t->arena, "LpEvent %s;", event->name),
                           trainer_comment(t, inst->why ? inst->why : ""));
     }
@@ -364,8 +366,11 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
                  .net = program->net,
                  .waits = waits_collect(arena, program),
                  .globals = names_new(arena),
-                 .takes_first = arena_array(arena, program->net->classes.n, sizeof(bool[2])),
+                 .takes_first =
+                     arena_array(arena, program->net->classes.n, sizeof(bool[BODY_LISTS])),
                  .options = options};
+    for (int c = 0; c < program->net->classes.n; c++)
+        t.split = t.split || program->body[c]->weight.n > 0;
     reserve_names(&t);
     return t;
 }
@@ -373,8 +378,8 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
 static void print_bodies(Trainer *t, Emit *out)
 {
     for (int c = 0; c < t->net->classes.n; c++) {
-        trainer_print_body(t, out, c, false);
-        trainer_print_body(t, out, c, true);
+        for (int which = 0; which < (t->split ? BODY_LISTS : 2); which++)
+            trainer_print_body(t, out, c, which);
     }
 }
 

@@ -24,8 +24,8 @@ typedef struct KernelText {
 } KernelText;
 
 typedef struct EventName {
-    int class, backward, inst;
-    const char *name; /* field of State */
+    int class, which, inst; /* which: list of the body */
+    const char *name;       /* field of State */
 } EventName;
 
 typedef struct HeadWidths {
@@ -46,7 +46,8 @@ typedef struct Trainer {
     VEC(EventName) events;
     VEC(HeadWidths) widths; /* of attention: its scratch */
     int64_t pack_bytes;     /* outside the arena: blocks of collectives that are not contiguous */
-    bool (*takes_first)[2]; /* per class, forward and backward: has the body accumulators? */
+    bool (*takes_first)[BODY_LISTS]; /* per class and list: has it accumulators? */
+    bool split;                      /* backward in two parts, I and W */
     const TrainerOptions *options;
     struct {
         int64_t m, n, k, bytes;
@@ -66,7 +67,7 @@ AtomList atoms_as_list(AtomSet atoms); /* highest atom major */
 /* The kernel's name, one for equal texts; NULL after an error. */
 const char *trainer_kernel(Trainer *t, const RowProgram *program);
 /* Field of State that is the event of a collective of a body. */
-const char *trainer_event(Trainer *t, int class, int backward, int inst);
+const char *trainer_event(Trainer *t, int class, int which, int inst);
 /* A sentence from the compiler that may contain names of the model, fit for a comment. */
 const char *trainer_comment(Trainer *t, const char *text);
 /* CLASS_PARAM constant and the class's link type. */
@@ -83,13 +84,23 @@ bool trainer_class_draws(const Trainer *t, int class);
 bool trainer_stage_draws(const Trainer *t, int stage);
 bool trainer_draws(const Trainer *t);
 
+/* Names of the bases of a chunk's rings (trainer_links.c). */
+extern const char *const trainer_ring_base[RING_COUNT];
+int trainer_class_of(const Trainer *t, const StageLink *link);
+/* The copy that holds a kind of data in a body, or NONE. */
+int trainer_data_copy(const Body *body, int data);
+
 /* Templates of experts and their scratch, where a body has experts (trainer_experts.c). */
 void trainer_print_expert_includes(Trainer *t, Emit *out);
 void trainer_print_expert_scratch(Trainer *t, Emit *out);
 
 /* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists
  * and events that are needed. */
-void trainer_print_body(Trainer *t, Emit *out, int class, bool backward);
+void trainer_print_body(Trainer *t, Emit *out, int class, int which);
+/* "forward"; "backward", or "input" and "weight" where it is split. */
+const char *trainer_part(const Trainer *t, int which);
+/* "stage0", or "stage0_chunk3" where a stage has several. */
+const char *trainer_chunk(Trainer *t, int stage, int chunk);
 void trainer_print_link_types(Trainer *t, Emit *out);
 void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
 void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */

@@ -33,7 +33,7 @@ const char *body_writes(BodyPrinter *p, int copy)
     return var_of(p, copy, true);
 }
 
-/* Is this accumulator written by a link above in the same stage before this one? All links of the
+/* Is this accumulator written by another link of the same stage before this one? All links of the
  * class must agree. */
 static bool adds_always(const BodyPrinter *p, int param)
 {
@@ -43,12 +43,7 @@ static bool adds_always(const BodyPrinter *p, int param)
         for (int i = 0; i < stage->links; i++) {
             if (stage->link[i].body != p->body)
                 continue;
-            bool shared = false;
-            for (int above = i + 1; above < stage->links; above++) {
-                const StageLink *link = &stage->link[above];
-                for (int q = 0; q < link->body->graph->params.n; q++)
-                    shared = shared || link->gradient[q] == stage->link[i].gradient[param];
-            }
+            bool shared = !link_opens(stage, i, param);
             yes += shared;
             no += !shared;
         }
@@ -269,7 +264,7 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
         (long long)q->local[0], (long long)q->local[1], (long long)k->local[1], g, heads / g, d, e);
     emit_line(p->emit, ".q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld,",
               heads * d, g * d, g * e, heads * e);
-    if (p->backward)
+    if (p->which)
         emit_line(p->emit,
                   ".dq_stride = %lld, .dk_stride = %lld, .dv_stride = %lld, .do_stride = %lld,",
                   heads * d, g * d, g * e, heads * e);
@@ -439,21 +434,17 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
  * their places. */
 static void print_waits(BodyPrinter *p, int index)
 {
-    Place place = {.kind = PLACE_INST,
-                   .stage = NONE,
-                   .class = p->class,
-                   .backward = p->backward,
-                   .inst = index};
+    Place place = {
+        .kind = PLACE_INST, .stage = NONE, .class = p->class, .which = p->which, .inst = index};
     const Event *events;
-    int n = waits_at(p->t->waits, &place, &events),
-        insts = p->backward ? p->body->backward.n : p->body->forward.n;
+    int n = waits_at(p->t->waits, &place, &events), insts = body_list(p->body, p->which)->n;
     if (n && index == insts) {
         emit_blank(p->emit);
         emit_comment(p->emit, "Other bodies find what they read complete.");
     }
     for (int i = 0; i < n; i++) {
         emit_line(p->emit, "lp_wait(&s->%s);",
-                  trainer_event(p->t, p->class, p->backward, events[i].inst));
+                  trainer_event(p->t, p->class, p->which, events[i].inst));
         if (p->unpack[events[i].inst])
             emit_line(p->emit, "%s", p->unpack[events[i].inst]);
     }
@@ -504,6 +495,12 @@ static const char *address_text(BodyPrinter *p, int id)
     case HOME_SAVED:
         return arena_printf(arena, "lp_place_after(at, link->saved, %lldL)",
                             (long long)copy->offset);
+    case HOME_SAVED_W:
+        return arena_printf(arena, "lp_place_after(at, link->saved_w, %lldL)",
+                            (long long)copy->offset);
+    case HOME_SAVED_IW:
+        return arena_printf(arena, "lp_place_after(at, link->saved_iw, %lldL)",
+                            (long long)copy->offset);
     case HOME_TEMP:
         return arena_printf(arena, "lp_scratch(at, %lldL)", (long long)copy->offset);
     default:
@@ -534,17 +531,17 @@ static const char *print_pointers(BodyPrinter *p)
     return out.text.at;
 }
 
-void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
+void trainer_print_body(Trainer *t, Emit *out, int class, int which)
 {
     const Body *body = t->program->body[class];
-    const InstList *list = backward ? &body->backward : &body->forward;
+    const InstList *list = body_list(body, which);
     Emit statements = emit_new(t->arena);
     statements.depth = 1;
     BodyPrinter p = {.t = t,
                      .emit = &statements,
                      .body = body,
                      .class = class,
-                     .backward = backward,
+                     .which = which,
                      .names = names_new(t->arena)};
     p.var = ARENA_ARRAY(t->arena, const char *, body->copies.n + 1);
     p.written = ARENA_ARRAY(t->arena, bool, body->copies.n + 1);
@@ -561,17 +558,18 @@ void trainer_print_body(Trainer *t, Emit *out, int class, bool backward)
             return;
     }
     print_waits(&p, list->n);
-    t->takes_first[class][backward] = p.uses_first;
-    emit_comment(out, "%s of %s.", backward ? "Backward" : "Forward",
-                 emit_clean(t->arena, body->graph->name, CLEAN_NAME));
+    t->takes_first[class][which] = p.uses_first;
+    static const char *const titles[] = {"Forward", "Backward", "Gradients of the weights"};
+    const char *title = which == 1 && t->split ? "Gradient of the input" : titles[which];
+    emit_comment(out, "%s of %s.", title, emit_clean(t->arena, body->graph->name, CLEAN_NAME));
     emit_open_function(out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at%s)",
-                       t->class_name[class], backward ? "backward" : "forward",
+                       t->class_name[class], trainer_part(t, which),
                        trainer_camel(t, t->class_name[class]), p.uses_first ? ", bool first" : "");
     const char *pointers = print_pointers(&p);
     emit_text(out, pointers);
     if (!strstr(statements.text.at, "s->") && !strstr(pointers, "(s, "))
         emit_line(out, "(void)s;");
-    emit_line(out, "lp_at(\"%s %s\");", t->class_name[class], backward ? "backward" : "forward");
+    emit_line(out, "lp_at(\"%s %s\");", t->class_name[class], trainer_part(t, which));
     emit_blank(out);
     emit_text(out, statements.text.at);
     emit_close(out, "");

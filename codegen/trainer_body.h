@@ -10,7 +10,7 @@ typedef struct BodyPrinter {
     Emit *emit; /* statements */
     const Body *body;
     int class;
-    bool backward;
+    int which;        /* list of the body */
     const char **var; /* per copy: its pointer, NULL until it is used */
     bool *written;
     const char **unpack; /* per instruction: what follows the wait for it, or NULL */

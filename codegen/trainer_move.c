@@ -159,7 +159,7 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         return print_own_or_pad(p, move, in, out), true;
     Collective c = {
         .event =
-            arena_printf(p->t->arena, "&s->%s", trainer_event(p->t, p->class, p->backward, index)),
+            arena_printf(p->t->arena, "&s->%s", trainer_event(p->t, p->class, p->which, index)),
         .comm = arena_printf(p->t->arena, "s->comm[%s]", trainer_list(p->t, &move->atoms, true)),
         .dtype = dtype_constant(body_copy(p, in)->dtype),
         .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",

@@ -158,18 +158,32 @@ const char *trainer_kernel(Trainer *t, const RowProgram *program)
     return unique;
 }
 
-const char *trainer_event(Trainer *t, int class, int backward, int inst)
+const char *trainer_event(Trainer *t, int class, int which, int inst)
 {
     for (int i = 0; i < t->events.n; i++) {
         const EventName *known = &t->events.at[i];
-        if (known->class == class && known->backward == backward && known->inst == inst)
+        if (known->class == class && known->which == which && known->inst == inst)
             return known->name;
     }
     const Body *body = t->program->body[class];
-    const Inst *at = &(backward ? &body->backward : &body->forward)->at[inst];
+    const Inst *at = &body_list(body, which)->at[inst];
     const char *name =
         arena_printf(t->arena, "%s_%s", t->class_name[class], body->copies.at[at->out[0]].name);
     name = names_take(&t->globals, emit_ident(t->arena, name));
-    vec_push(t->arena, &t->events) = (EventName){class, backward, inst, name};
+    vec_push(t->arena, &t->events) = (EventName){class, which, inst, name};
     return name;
+}
+
+const char *trainer_part(const Trainer *t, int which)
+{
+    static const char *const whole[] = {"forward", "backward", "weight"};
+    return which == 1 && t->split ? "input" : whole[which];
+}
+
+const char *trainer_chunk(Trainer *t, int stage, int chunk)
+{
+    const StageProgram *program = &t->program->stage[stage];
+    return program->chunks == 1
+               ? arena_printf(t->arena, "stage%d", stage)
+               : arena_printf(t->arena, "stage%d_chunk%d", stage, program->chunk[chunk].index);
 }

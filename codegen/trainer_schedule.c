@@ -4,7 +4,11 @@
  * longest repetition at each place is taken. A table without any is a list of calls. */
 #include "codegen/trainer.h"
 
-enum { LONGEST_PERIOD = 24 };
+/* Entries of a loop's turn: more where a stage has several chunks. */
+static int longest_period(const Program *program)
+{
+    return program->chunks == program->stages ? 24 : 8 * program->chunks;
+}
 
 static bool shifts(const Entry *e)
 {
@@ -14,7 +18,7 @@ static bool shifts(const Entry *e)
 /* Is `b` the entry `a`, `micro` micro-batches and `index` buckets later? */
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
-    if (a->kind != b->kind || a->part != b->part || shifts(a) != shifts(b))
+    if (a->kind != b->kind || a->part != b->part || a->chunk != b->chunk || shifts(a) != shifts(b))
         return false;
     if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
         (a->message != b->message || a->peer != b->peer))
@@ -49,10 +53,10 @@ static int repetitions(const Entry *entry, int left, int period, Fold *ret)
     return n;
 }
 
-static Fold best_fold(const Entry *entry, int left)
+static Fold best_fold(const Entry *entry, int left, int longest)
 {
     Fold best = {1, 1, 0, 0};
-    for (int period = 1; period <= LONGEST_PERIOD; period++) {
+    for (int period = 1; period <= longest; period++) {
         Fold fold;
         int n = repetitions(entry, left, period, &fold);
         if (n > 1 && n * period > best.count * best.period && (fold.micro || fold.index))
@@ -82,16 +86,18 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     const char *micro = number_at(t, var, entry->micro, fold->micro),
                *index = number_at(t, var, entry->index, fold->index);
     switch (entry->kind) {
-    case ENTRY_COMPUTE:
-        if (entry->part == PART_F)
-            emit_line(out, "stage%d_forward(s, %s%s);", s,
-                      t->program->stage[s].ring[RING_DATA].n ? "step, " : "", micro);
-        else
-            emit_line(out, "stage%d_backward(s, %s);", s, micro);
+    case ENTRY_COMPUTE: {
+        static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
+        bool loads =
+            entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
+        emit_line(out, "%s_%s(s, %s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
+                  loads ? "step, " : "", micro);
         break;
+    }
     case ENTRY_SEND:
     case ENTRY_RECV:
-        emit_line(out, "stage%d_%s_%s(s, %s);", s, entry->kind == ENTRY_SEND ? "send" : "recv",
+        emit_line(out, "%s_%s_%s(s, %s);", trainer_chunk(t, s, entry->chunk),
+                  entry->kind == ENTRY_SEND ? "send" : "recv",
                   entry->message == MSG_ACTIVATION ? "activation" : "gradient", micro);
         break;
     case ENTRY_REDUCE:
@@ -124,12 +130,12 @@ static bool has_part(const Entry *entry, int n, PartKind part)
 
 /* The longest loop that runs forwards and backwards is the steady state; NONE when there is none.
  */
-static int find_steady(const StageProgram *stage)
+static int find_steady(const StageProgram *stage, int longest)
 {
     int best = NONE, most = 0;
     for (int i = 0; i < stage->table.n;) {
         const Entry *entry = &stage->table.at[i];
-        Fold fold = best_fold(entry, stage->table.n - i);
+        Fold fold = best_fold(entry, stage->table.n - i, longest);
         bool both = has_part(entry, fold.period, PART_F) && has_part(entry, fold.period, PART_B);
         if (both && fold.count > 1 && fold.count > most) {
             best = i;
@@ -148,7 +154,8 @@ static void print_phase(Emit *out, const StageProgram *stage, int i, int steady,
     if (i == 0)
         emit_comment(out, "Warm-up: forwards fill the pipeline.");
     else if (i == steady)
-        emit_comment(out, "Steady state: each turn is one forward and one backward.");
+        emit_comment(out, "Steady state: each turn is one forward and one backward%s.",
+                     stage->chunks > 1 ? ", or one of each chunk" : "");
     else if (i > steady && stage->table.at[i].micro != NONE) {
         emit_comment(out, "Cool-down: backwards drain it.");
         *cooling = true;
@@ -158,7 +165,7 @@ static void print_phase(Emit *out, const StageProgram *stage, int i, int steady,
 void trainer_print_schedule(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    int steady = find_steady(stage);
+    int longest = longest_period(t->program), steady = find_steady(stage, longest);
     bool cooling = false, ended = false;
     emit_comment(out, "One optimizer step of stage %d: schedule %s, %s.", s,
                  schedule_text[t->plan->schedule],
@@ -166,7 +173,7 @@ void trainer_print_schedule(Trainer *t, Emit *out, int s)
     emit_open_function(out, "static void stage%d_step(State *s, int64_t step)", s);
     for (int i = 0; i < stage->table.n;) {
         const Entry *entry = &stage->table.at[i];
-        Fold fold = best_fold(entry, stage->table.n - i);
+        Fold fold = best_fold(entry, stage->table.n - i, longest);
         print_phase(out, stage, i, steady, &cooling);
         if (entry->micro == NONE && !ended && t->plan->stages > 1)
             emit_comment(out, "Every gradient of the step is there, or under way.");

@@ -32,7 +32,8 @@ typedef struct Flight {
 static bool place_same(const Place *a, const Place *b)
 {
     return a->kind == b->kind && a->stage == b->stage && a->class == b->class &&
-           a->backward == b->backward && a->inst == b->inst && a->index == b->index;
+           a->which == b->which && a->inst == b->inst && a->index == b->index &&
+           a->chunk == b->chunk;
 }
 
 static Entries *entries_at(Waits *waits, Place place)
@@ -51,8 +52,9 @@ static void add_event(Waits *waits, Place place, Event event)
     for (int i = 0; i < entries->events.n; i++) {
         Event *known = &entries->events.at[i];
         if (known->kind == event.kind && known->class == event.class &&
-            known->backward == event.backward && known->inst == event.inst &&
-            known->stream == event.stream && known->bucket == event.bucket) {
+            known->which == event.which && known->inst == event.inst &&
+            known->stream == event.stream && known->chunk == event.chunk &&
+            known->bucket == event.bucket) {
             known->any_slot = known->any_slot || event.any_slot;
             return;
         }
@@ -72,7 +74,7 @@ int waits_at(const Waits *waits, const Place *place, const Event **ret_events)
 }
 
 /* Which instruction of which class the Step runs. */
-static void find_inst(const Program *program, const Step *step, int *ret_class, int *ret_backward,
+static void find_inst(const Program *program, const Step *step, int *ret_class, int *ret_which,
                       int *ret_inst)
 {
     const Body *body = step->body;
@@ -80,10 +82,13 @@ static void find_inst(const Program *program, const Step *step, int *ret_class, 
         if (program->body[c] == body)
             *ret_class = c;
     }
-    bool forward =
-        step->inst >= body->forward.at && step->inst < body->forward.at + body->forward.n;
-    *ret_backward = !forward;
-    *ret_inst = (int)(step->inst - (forward ? body->forward.at : body->backward.at));
+    for (int l = 0; l < BODY_LISTS; l++) {
+        const InstList *list = body_list(body, l);
+        if (step->inst < list->at || step->inst >= list->at + list->n)
+            continue;
+        *ret_which = l;
+        *ret_inst = (int)(step->inst - list->at);
+    }
 }
 
 static Event event_of(const Program *program, const Step *step)
@@ -94,12 +99,13 @@ static Event event_of(const Program *program, const Step *step)
     case STEP_RECV:
         event.kind = EVENT_MESSAGE;
         event.stream = step->stream;
+        event.chunk = program->stage[step->stage].table.at[step->entry].chunk;
         break;
     case STEP_MOVE:
     case STEP_TIED:
         if (step->inst) {
             event.kind = EVENT_INST;
-            find_inst(program, step, &event.class, &event.backward, &event.inst);
+            find_inst(program, step, &event.class, &event.which, &event.inst);
         } else {
             event.kind = EVENT_BUCKET;
             event.bucket = step->bucket;
@@ -118,26 +124,26 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
     Place place = {.stage = step->stage};
     const Entry *entry = &program->stage[step->stage].table.at[step->entry];
     if (step->inst) {
-        find_inst(program, step, &place.class, &place.backward, &place.inst);
+        find_inst(program, step, &place.class, &place.which, &place.inst);
         place.kind = PLACE_INST;
         if (kind == EVENT_INST) {
             place.stage = NONE;
             return place;
         }
-        return (Place){.kind = PLACE_LINK,
-                       .stage = step->stage,
-                       .backward = place.backward,
-                       .index = step->link};
+        return (Place){
+            .kind = PLACE_LINK, .stage = step->stage, .which = place.which, .index = step->link};
     }
     place.index = step->bucket == NONE ? 0 : step->bucket;
     switch (step->kind) {
     case STEP_LOAD:
         place.kind = PLACE_LOAD;
+        place.chunk = entry->chunk;
         break;
     case STEP_SEND:
     case STEP_RECV:
         place.kind = step->kind == STEP_SEND ? PLACE_SEND : PLACE_RECV;
         place.index = step->message;
+        place.chunk = entry->chunk;
         break;
     case STEP_TIED:
         place.kind = PLACE_TIED;
@@ -158,7 +164,7 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
     return place;
 }
 
-static RingKind ring_of_stream(Stream stream)
+RingKind message_ring(Stream stream)
 {
     return stream == STREAM_SEND_ACT    ? RING_OUT
            : stream == STREAM_RECV_ACT  ? RING_IN
@@ -166,14 +172,16 @@ static RingKind ring_of_stream(Stream stream)
                                         : RING_GRAD_IN;
 }
 
-static bool same_slot(const Program *program, const Step *step, Stream stream, int micro)
+static bool same_slot(const Program *program, const Step *step, const Event *event, int micro)
 {
-    int n = program->stage[step->stage].ring[ring_of_stream(stream)].n;
-    return step->micro != NONE && n > 0 && step->micro % n == micro % n;
+    const Chunk *chunk = &program->stage[step->stage].chunk[event->chunk];
+    const Ring *ring = &chunk->ring[message_ring(event->stream)];
+    return step->micro != NONE && ring->n > 0 &&
+           ring_slot(ring, step->micro) == ring_slot(ring, micro);
 }
 
 /* The Step waits for everything of the stream up to seq. */
-static void wait_until(Waits *waits, const Step *step, Stream stream, Flight *flight, int64_t seq)
+static void wait_until(Waits *waits, const Step *step, Flight *flight, int64_t seq)
 {
     int kept = 0;
     for (int i = 0; i < flight->steps.n; i++) {
@@ -184,7 +192,7 @@ static void wait_until(Waits *waits, const Step *step, Stream stream, Flight *fl
         }
         Event event = flying->event;
         event.any_slot =
-            event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, stream, flying->micro);
+            event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, &event, flying->micro);
         add_event(waits, place_of(waits->program, step, event.kind), event);
     }
     flight->steps.n = kept;
@@ -212,15 +220,14 @@ static void walk_stage(Waits *waits, int stage)
     for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
         for (int w = 0; w < step->waits; w++) {
             if (step->wait[w].stream != STREAM_COMPUTE)
-                wait_until(waits, step, step->wait[w].stream, &flight[step->wait[w].stream],
-                           step->wait[w].seq);
+                wait_until(waits, step, &flight[step->wait[w].stream], step->wait[w].seq);
         }
         if (step->stream == STREAM_COMPUTE)
             continue;
         Flight *own = &flight[step->stream];
         for (int i = own->steps.n - 1; i >= 0; i--) {
             if (conflicts(&own->steps.at[i], step)) {
-                wait_until(waits, step, step->stream, own, own->steps.at[i].seq);
+                wait_until(waits, step, own, own->steps.at[i].seq);
                 break;
             }
         }
@@ -243,7 +250,7 @@ static bool waits_for(const Waits *waits, const Place *place, const Event *event
     int n = waits_at(waits, place, &events);
     for (int i = 0; i < n; i++) {
         if (events[i].kind == EVENT_INST && events[i].class == event->class &&
-            events[i].backward == event->backward && events[i].inst == event->inst)
+            events[i].which == event->which && events[i].inst == event->inst)
             return true;
     }
     return false;
@@ -269,18 +276,14 @@ static void settle(Waits *waits)
     Arena *scratch = arena_new("waits");
     Waits settled = {.arena = scratch, .program = waits->program};
     for (int c = 0; c < waits->program->net->classes.n; c++) {
-        for (int backward = 0; backward < 2; backward++) {
-            const Body *body = waits->program->body[c];
-            const InstList *list = backward ? &body->backward : &body->forward;
+        for (int which = 0; which < BODY_LISTS; which++) {
+            const InstList *list = body_list(waits->program->body[c], which);
             for (int i = 0; i < list->n; i++) {
                 if (!inst_communicates(&list->at[i]))
                     continue;
-                Event event = {.kind = EVENT_INST, .class = c, .backward = backward, .inst = i};
-                Place place = {.kind = PLACE_INST,
-                               .stage = NONE,
-                               .class = c,
-                               .backward = backward,
-                               .inst = i + 1};
+                Event event = {.kind = EVENT_INST, .class = c, .which = which, .inst = i};
+                Place place = {
+                    .kind = PLACE_INST, .stage = NONE, .class = c, .which = which, .inst = i + 1};
                 while (place.inst < list->n && !waits_for(waits, &place, &event))
                     place.inst++;
                 add_event(&settled, place, event);

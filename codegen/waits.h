@@ -19,8 +19,9 @@ typedef enum { EVENT_INST, EVENT_MESSAGE, EVENT_BUCKET, EVENT_WORLD } EventKind;
 
 typedef struct Event {
     EventKind kind;
-    int class, backward, inst; /* EVENT_INST */
-    Stream stream;             /* EVENT_MESSAGE */
+    int class, which, inst; /* EVENT_INST; which: list of the body */
+    Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage */
+    int chunk;
     int bucket;
     bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
 } Event;
@@ -43,14 +44,17 @@ typedef enum {
 
 typedef struct Place {
     PlaceKind kind;
-    int stage;           /* NONE for PLACE_INST */
-    int class, backward; /* PLACE_INST: of the body; PLACE_LINK: the part */
-    int inst;            /* PLACE_INST: as many as the body has: its end */
-    int index;           /* link, bucket, or message kind */
+    int stage;        /* NONE for PLACE_INST */
+    int class, which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list */
+    int inst;         /* PLACE_INST: as many as the body has: its end */
+    int index;        /* link, bucket, or message kind */
+    int chunk;        /* PLACE_LOAD, PLACE_SEND, PLACE_RECV: of the stage */
 } Place;
 
 typedef struct Waits Waits;
 bool inst_communicates(const Inst *inst);
+/* The ring whose slots a stream's messages fill or empty. */
+RingKind message_ring(Stream stream);
 Waits *waits_collect(Arena *arena, const Program *program);
 /* The events to wait for at a place, in the order of the walk. */
 int waits_at(const Waits *waits, const Place *place, const Event **ret_events);

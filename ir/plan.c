@@ -1,6 +1,7 @@
 /* plan.c - recipes, the job's defaults, pins, and the mesh of a stage. */
 #include "ir/plan.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,22 @@ Job job_default(void)
                  .clip = 1.0};
 }
 
+void plan_chunk_per_stage(Arena *arena, Plan *plan)
+{
+    plan->chunks = plan->stages;
+    plan->holder = ARENA_ARRAY(arena, int, plan->stages);
+    for (int s = 0; s < plan->stages; s++)
+        plan->holder[s] = s;
+}
+
+const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan)
+{
+    if (plan->schedule == SCHEDULE_TABLE)
+        return plan->table;
+    return schedule_make(arena, diag, plan->schedule, plan->stages, plan->chunks / plan->stages,
+                         plan->micro_batches);
+}
+
 Pins pins_none(void)
 {
     return (Pins){.tp = -1,
@@ -54,7 +71,8 @@ Pins pins_none(void)
                   .recompute = -1,
                   .cp_by = -1,
                   .cp_heads = -1,
-                  .block = -1};
+                  .block = -1,
+                  .chunks = -1};
 }
 
 static bool pin_int(Diag *diag, const char *key, const char *text, int min, int max, int *ret)
@@ -70,11 +88,62 @@ static bool pin_int(Diag *diag, const char *key, const char *text, int min, int 
     return true;
 }
 
-/* "3+5": layers per stage. */
+int pins_chunks(const Pins *pins)
+{
+    return pins->table ? pins->table->chunks : pins->pp * (pins->chunks > 0 ? pins->chunks : 1);
+}
+
+const Schedule *pins_rows(Arena *arena, Diag *diag, const Pins *pins, int micros)
+{
+    ScheduleKind kind = schedule_by_name(pins->schedule);
+    const Schedule *schedule = pins->table;
+    if (kind != SCHEDULE_TABLE) {
+        schedule = schedule_make(arena, diag, kind, pins->pp, pins_chunks(pins) / pins->pp, micros);
+        return schedule && schedule_check(schedule, diag) ? schedule : NULL;
+    }
+    if (schedule->stages == pins->pp && schedule->micros == micros)
+        return schedule;
+    diag_error(
+        diag, NO_SPAN,
+        "the schedule's file has rows of %d stages and %d micro-batches; the plan has %d and %d",
+        schedule->stages, schedule->micros, pins->pp, micros);
+    diag_help(diag, "micro-batches are the global batch over dp x mbs");
+    return NULL;
+}
+
+/* A name, or a file of rows. */
+static bool pin_schedule(Arena *arena, Diag *diag, const char *value, Pins *ret)
+{
+    size_t length = strlen(value);
+    ret->table = NULL;
+    if (length > 4 && str_eq(value + length - 4, ".csv")) {
+        const char *text = file_read(arena, value, NULL);
+        if (!text)
+            return diag_error(diag, NO_SPAN, "cannot read %s: %s", value, strerror(errno));
+        ret->schedule = schedule_text[SCHEDULE_TABLE];
+        ret->table = schedule_read_csv(arena, diag, text, arena_strdup(arena, value));
+        ret->pp = ret->table ? ret->table->stages : ret->pp;
+        return ret->table != NULL;
+    }
+    ScheduleKind kind = schedule_by_name(value);
+    if (kind < SCHEDULE_TABLE) {
+        ret->schedule = schedule_text[kind];
+        return true;
+    }
+    const char *near = str_nearest(value, schedule_text, SCHEDULE_TABLE);
+    diag_error(diag, NO_SPAN, "unknown schedule %s", value);
+    diag_help(diag,
+              near ? "did you mean %s?"
+                   : "gpipe, 1f1b, interleaved, zbh1, zbv, dualpipev, or a file of rows, x.csv",
+              near);
+    return false;
+}
+
+/* "3+5": layers per chunk. */
 static bool pin_layers(Diag *diag, const char *text, Pins *ret)
 {
     ret->cuts = 0;
-    while (ret->cuts < 64) {
+    while (ret->cuts < MAX_CUTS) {
         char *end;
         long layers = strtol(text, &end, 10);
         if (end == text || layers < 0 || layers > 10000 || (*end && *end != '+'))
@@ -99,18 +168,18 @@ static bool pin_cross(Diag *diag, const char *text, Pins *ret)
     return false;
 }
 
-static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
+static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",       "cp",    "dp",    "pp",        "cp_heads",
-                                       "zero",     "sp",    "block", "recompute", "mbs",
-                                       "schedule", "cp_by", "layers"};
+    static const char *const keys[] = {"tp",     "cp",       "dp",    "pp",    "cp_heads",
+                                       "chunks", "zero",     "sp",    "block", "recompute",
+                                       "mbs",    "schedule", "cp_by", "layers"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
-    int *const field[] = {&ret->tp,       &ret->cp,   &ret->dp, &ret->pp,
-                          &ret->cp_heads, &ret->zero, &ret->sp, &ret->block};
-    static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64, 1 << 20, 1, 1, 7};
-    for (int i = 0; i < 8; i++)
+    int *const field[] = {&ret->tp,     &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads,
+                          &ret->chunks, &ret->zero, &ret->sp, &ret->block};
+    static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64, 1 << 20, 16, 1, 1, 7};
+    for (int i = 0; i < 9; i++)
         if (str_eq(key, keys[i]))
-            return pin_int(diag, key, value, i < 5 ? 1 : 0, most[i], field[i]);
+            return pin_int(diag, key, value, i < 6 ? 1 : 0, most[i], field[i]);
     if (str_eq(key, "cp_by"))
         return pin_cross(diag, value, ret);
     if (str_eq(key, "recompute")) {
@@ -126,28 +195,21 @@ static bool pin_one(Diag *diag, const char *key, const char *value, Pins *ret)
         ret->micro_batch = good ? mbs : 0;
         return good;
     }
-    if (str_eq(key, "schedule")) {
-        for (int i = 0; i < SCHEDULE_COUNT; i++)
-            if (str_eq(value, schedule_text[i]))
-                ret->schedule = schedule_text[i];
-        if (ret->schedule)
-            return true;
-        diag_error(diag, NO_SPAN, "pin schedule=%s: gpipe or 1f1b", value);
-        return false;
-    }
+    if (str_eq(key, "schedule"))
+        return pin_schedule(arena, diag, value, ret);
     if (str_eq(key, "layers"))
         return pin_layers(diag, value, ret);
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
-    diag_help(
-        diag,
-        near ? "did you mean %s?"
-             : "pins are tp cp dp pp cp_by cp_heads zero sp block recompute mbs schedule layers",
-        near);
+    diag_help(diag,
+              near ? "did you mean %s?"
+                   : "pins are tp cp dp pp cp_by cp_heads zero sp block recompute mbs schedule "
+                     "chunks layers",
+              near);
     return false;
 }
 
-bool pins_parse(Diag *diag, const char *text, Pins *ret)
+bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
 {
     Arena *scratch = arena_new("pins");
     char *copy = arena_strdup(scratch, text);
@@ -164,7 +226,7 @@ bool pins_parse(Diag *diag, const char *text, Pins *ret)
             break;
         }
         *equals = '\0';
-        good = pin_one(diag, part, equals + 1, &pins);
+        good = pin_one(arena, diag, part, equals + 1, &pins);
     }
     arena_free(scratch);
     if (good)

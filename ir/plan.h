@@ -9,6 +9,7 @@
 #include "ir/base/json.h"
 #include "ir/cluster.h"
 #include "ir/lower/place.h"
+#include "ir/lower/schedule.h"
 #include "ir/model.h"
 
 typedef enum { DT_F32, DT_F64, DT_BF16, DT_F16, DT_I32, DT_COUNT } DType;
@@ -29,9 +30,6 @@ typedef struct Job {
     double beta1, beta2, eps, decay, clip; /* AdamW; clip <= 0: no clipping */
 } Job;
 Job job_default(void);
-
-typedef enum { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_COUNT } ScheduleKind;
-extern const char *const schedule_text[SCHEDULE_COUNT];
 
 /* Where a value's life between forward and backward is spent. */
 typedef enum {
@@ -55,26 +53,31 @@ typedef struct Plan {
     Cluster *cluster;
     Job job;
     int ranks, stages;
+    int chunks;          /* of all stages: the chain is cut into so many */
+    int *holder;         /* [chunks] the stage that has it */
     Mesh mesh;           /* of one stage: ranks / stages ranks */
     int64_t micro_batch; /* sequences per data-parallel rank and micro-batch */
     int micro_batches;   /* per step */
     int64_t pad_vocabulary;
     ScheduleKind schedule;
-    int *first_link; /* stages + 1: stage i has links [first_link[i], first_link[i+1]) of the chain
+    const Schedule *table; /* the rows of SCHEDULE_TABLE */
+    int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
                       */
     AtomSet state_atoms;  /* optimizer state (and its step) is sharded over these, where a gradient
                              is Partial or Replicate there */
     int64_t bucket_bytes; /* gradient buckets close at this size */
     ClassPlan *class;     /* per class of the net */
-    int64_t *row_ns[2];   /* [stages] length of a forward and of a backward row: they order the one
-                             sequence; NULL: 1 and 2 */
-    int64_t hop_ns;       /* a message between stages */
+    int64_t *row_ns[PART_COUNT]; /* [chunks] length of the rows of each part: they order the one
+                                    sequence; NULL: B 2, others 1 */
+    int64_t hop_ns;              /* a message between stages */
 } Plan;
 
 /* How a node that sets each position of the sequence against the others meets the shards of other
  * cp ranks: it gathers them, holds whole sequences of fewer heads, or sees them pass by. */
 typedef enum { CROSS_GATHER, CROSS_HEADS, CROSS_RING, CROSS_COUNT } Cross;
 extern const char *const cross_text[CROSS_COUNT];
+
+enum { MAX_CUTS = 256 };
 
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
 typedef struct Pins {
@@ -83,14 +86,22 @@ typedef struct Pins {
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int block;    /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
-    const char *schedule;
-    int cuts;    /* number of given cuts */
-    int cut[64]; /* layers per stage */
+    const char *schedule;  /* of schedule_text */
+    const Schedule *table; /* of schedule "table": the rows of the file that was named */
+    int chunks;            /* of a stage */
+    int cuts;              /* number of given cuts */
+    int cut[MAX_CUTS];     /* layers per chunk, along the chain */
 } Pins;
 Pins pins_none(void);
-/* "tp=2,pp=2,zero=1,sp=1,recompute=full,schedule=1f1b,mbs=1,layers=3+5"; false after an error that
- * names the nearest key. */
-bool pins_parse(Diag *diag, const char *text, Pins *ret);
+/* "tp=2,pp=2,zero=1,sp=1,recompute=full,schedule=1f1b,mbs=1,layers=3+5"; schedule=FILE.csv reads
+ * rows into the arena. False after an error that names the nearest key. */
+bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret);
+/* Chunks of all stages of complete pins, and where they are: as many on each stage, or the table's.
+ */
+int pins_chunks(const Pins *pins);
+/* The rows of complete pins for so many micro-batches: made, or the table's, and checked. NULL
+ * after an error that says why they do not run. */
+const Schedule *pins_rows(Arena *arena, Diag *diag, const Pins *pins, int micros);
 
 /* How many ranks of a stage have each role. */
 typedef struct Degrees {
@@ -103,6 +114,11 @@ typedef struct Degrees {
 bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret);
 /* The first atoms of a role, in rank order, that are `extent` ranks together. */
 AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);
+
+/* One chunk on every stage. */
+void plan_chunk_per_stage(Arena *arena, Plan *plan);
+/* The rows of the plan's schedule; NULL after an error that says why there are none. */
+const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan);
 
 /* Empty arrays for a class; boundaries Replicate. */
 void class_plan_alloc(Arena *arena, const Graph *graph, ClassPlan *ret);

@@ -17,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/plan_rows.h"
+
 static const char format_name[] = "lplan-plan/1";
 enum { RANKS_MAX = 1 << 20 };
-/* Of one row or message: a step of 2^20 of them still fits an int64. */
-static const int64_t ns_max = INT64_C(1) << 40;
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------ */
@@ -98,20 +98,6 @@ static json_t *job_json(const Job *job)
                      "decay", job->decay, "clip", job->clip);
 }
 
-static json_t *rows_json(const Plan *plan)
-{
-    static const char *const key[2] = {"forward_ns", "backward_ns"};
-    json_t *rows = json_object();
-    for (int part = 0; part < 2; part++) {
-        json_t *list = json_array();
-        for (int s = 0; s < plan->stages; s++)
-            json_array_append_new(list, json_integer(plan->row_ns[part][s]));
-        json_object_set_new(rows, key[part], list);
-    }
-    json_object_set_new(rows, "hop_ns", json_integer(plan->hop_ns));
-    return rows;
-}
-
 json_t *plan_json(const Plan *plan, const Net *net)
 {
     json_t *root = json_object(), *mesh = json_array(), *links = json_array(),
@@ -135,13 +121,17 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "micro_batches", json_integer(plan->micro_batches));
     json_object_set_new(root, "pad_vocabulary", json_integer(plan->pad_vocabulary));
     json_object_set_new(root, "schedule", json_string(schedule_text[plan->schedule]));
-    for (int s = 0; s <= plan->stages; s++)
-        json_array_append_new(links, json_integer(plan->first_link[s]));
+    if (plan->chunks > plan->stages)
+        json_object_set_new(root, "chunks", json_integer(plan->chunks));
+    if (plan->schedule == SCHEDULE_TABLE)
+        json_object_set_new(root, "table", plan_table_json(plan->table));
+    for (int c = 0; c <= plan->chunks; c++)
+        json_array_append_new(links, json_integer(plan->first_link[c]));
     json_object_set_new(root, "first_link", links);
     json_object_set_new(root, "state_atoms", state);
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
-        json_object_set_new(root, "rows", rows_json(plan));
+        json_object_set_new(root, "rows", plan_rows_json(plan));
     for (int c = 0; c < net->classes.n; c++)
         json_array_append_new(classes, class_json(plan, net, c));
     json_object_set_new(root, "classes", classes);
@@ -405,45 +395,24 @@ static bool read_numbers(Json root, Plan *plan)
     plan->stages = (int)stages;
     plan->micro_batches = (int)micros;
     plan->schedule = (ScheduleKind)schedule;
+    if (!plan_read_chunks(root, plan))
+        return false;
     Json links = json_get(root, "first_link");
     if (!json_want_array(links))
         return false;
-    if (json_len(links) != plan->stages + 1) {
-        json_fail(links, "%d numbers for %d stages", json_len(links), plan->stages);
-        diag_help(links.doc->diag, "one more than there are stages: each begins at its number");
+    if (json_len(links) != plan->chunks + 1) {
+        json_fail(links, "%d numbers for %d %s", json_len(links), plan->chunks,
+                  plan->chunks > plan->stages ? "chunks" : "stages");
+        diag_help(links.doc->diag, "one more than there are %s: each begins at its number",
+                  plan->chunks > plan->stages ? "chunks" : "stages");
         return false;
     }
-    plan->first_link = ARENA_ARRAY(plan->arena, int, plan->stages + 1);
-    for (int i = 0; i <= plan->stages; i++) {
+    plan->first_link = ARENA_ARRAY(plan->arena, int, plan->chunks + 1);
+    for (int i = 0; i <= plan->chunks; i++) {
         int64_t link;
         if (!json_int(json_at(links, i), 0, 1 << 20, &link))
             return false;
         plan->first_link[i] = (int)link;
-    }
-    return true;
-}
-
-/* Optional: the lengths of the stages' rows. */
-static bool read_rows(Json rows, Plan *plan)
-{
-    static const char *const key[2] = {"forward_ns", "backward_ns"};
-    if (!rows.value)
-        return true;
-    if (!json_want_object(rows) || !json_int(json_get(rows, "hop_ns"), 0, ns_max, &plan->hop_ns))
-        return false;
-    for (int part = 0; part < 2; part++) {
-        Json list = json_get(rows, key[part]);
-        if (!json_want_array(list))
-            return false;
-        if (json_len(list) != plan->stages) {
-            json_fail(list, "%d numbers for %d stages", json_len(list), plan->stages);
-            diag_help(list.doc->diag, "one number a stage, or no \"rows\" at all");
-            return false;
-        }
-        plan->row_ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
-        for (int s = 0; s < plan->stages; s++)
-            if (!json_int(json_at(list, s), 0, ns_max, &plan->row_ns[part][s]))
-                return false;
     }
     return true;
 }
@@ -478,16 +447,16 @@ static bool is_plan(Json root)
 
 static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
 {
-    static const char *const keys[] = {
-        "format",    "model",      "cluster",     "job",           "ranks",
-        "stages",    "mesh",       "micro_batch", "micro_batches", "pad_vocabulary",
-        "schedule",  "first_link", "state_atoms", "bucket_bytes",  "classes",
-        "predicted", "pins",       "rows"};
+    static const char *const keys[] = {"format",        "model",          "cluster",  "job",
+                                       "ranks",         "stages",         "mesh",     "micro_batch",
+                                       "micro_batches", "pad_vocabulary", "schedule", "first_link",
+                                       "state_atoms",   "bucket_bytes",   "classes",  "predicted",
+                                       "pins",          "rows",           "chunks",   "table"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
-        !read_numbers(root, plan) || !read_rows(json_get(root, "rows"), plan))
+        !read_numbers(root, plan) || !plan_read_rows(json_get(root, "rows"), plan))
         return false;
     int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Net *net = model_read(arena, diag, json_get(root, "model"), batch, plan->job.sequence,

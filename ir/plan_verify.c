@@ -103,17 +103,25 @@ static bool verify_cuts(const Verify *v)
     const Plan *plan = v->plan;
     Json links = at_key(v->file, "first_link");
     bool good = true;
-    for (int s = 0; s < plan->stages; s++) {
-        if (plan->first_link[s] < plan->first_link[s + 1])
+    const char *part = plan->chunks > plan->stages ? "chunk" : "stage";
+    for (int c = 0; c < plan->chunks; c++) {
+        if (plan->first_link[c] < plan->first_link[c + 1])
             continue;
-        good = fault(v, at_index(links, s + 1), SAY(v, "stage %d has no layer", s));
-        diag_help(v->diag, "the numbers grow from stage to stage");
+        good = fault(v, at_index(links, c + 1), SAY(v, "%s %d has no layer", part, c));
+        diag_help(v->diag, "the numbers grow from %s to %s", part, part);
     }
-    if (plan->first_link[0] == 0 && plan->first_link[plan->stages] == v->net->chain.n)
+    if (plan->first_link[0] == 0 && plan->first_link[plan->chunks] == v->net->chain.n)
         return good;
     fault(v, links, SAY(v, "the stages do not cover the chain of %d links", v->net->chain.n));
     diag_help(v->diag, "the first number is 0, the last %d", v->net->chain.n);
     return false;
+}
+
+/* Every row of the schedule comes to run. */
+static bool verify_schedule(const Verify *v)
+{
+    const Schedule *schedule = plan_rows(v->scratch, v->diag, v->plan);
+    return schedule && schedule_check(schedule, v->diag);
 }
 
 /* ---- placements ---- */
@@ -315,6 +323,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     bool good = verify_counts(&v); /* each says all it finds */
     good = verify_mesh(&v) && good;
     good = verify_cuts(&v) && good;
+    good = good && verify_schedule(&v);
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)
         for (int c = 0; c < net->classes.n; c++) {

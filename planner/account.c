@@ -27,13 +27,14 @@ static void add(Account *account, const Traffic *want, int stage, int64_t count,
 
 /* ---- inside blocks ---- */
 
-static void add_segment(Account *account, int stage, const Card *card, bool backward,
-                        int64_t length)
+static void add_segment(Account *account, int stage, const Card *card, int which, int64_t length)
 {
     const Pricer *pricer = &account->family->deck->pricer;
     const Body *body = card->body;
-    const InstList *list = backward ? &body->backward : &body->forward;
-    const CardSegment *segment = backward ? &card->backward : &card->forward;
+    const InstList *list = body_list(body, which);
+    const CardSegment *segment = which == 0   ? &card->forward
+                                 : which == 1 ? &card->backward
+                                              : &card->weight;
     StageTimes *own = &account->times->stage[stage];
     int64_t micros = account->family->order->micros, block = 0;
     int64_t exposed = length > segment->compute_ns ? length - segment->compute_ns : 0;
@@ -55,25 +56,26 @@ static void add_segment(Account *account, int stage, const Card *card, bool back
                         .level = atoms_level(body->mesh, &inst->move.atoms),
                         .stream = STREAM_BLOCK,
                         .what = inst_traffic(body, inst),
-                        .backward = backward};
+                        .backward = which > 0};
         add(account, &want, stage, micros, inst_wire_bytes(body, inst), ns,
             micros * (block ? num_scale_up(exposed, ns, block) : 0));
     }
 }
 
-static void add_links(Account *account, int stage)
+static void add_links(Account *account, int chunk)
 {
     const Family *family = account->family;
-    int begin = account->first_link[stage], end = account->first_link[stage + 1];
+    int begin = account->first_link[chunk], end = account->first_link[chunk + 1];
+    int stage = family->order->holder[chunk];
     StageTimes *own = &account->times->stage[stage];
-    int64_t load = family_stage(account->family, begin, end)->forward_ns;
+    int64_t load = family_chunk(account->family, account->first_link, chunk)->ns[PART_F];
     for (int i = begin; i < end; i++) {
         const Card *card = family_card(family, i);
+        bool top = i == end - 1;
         load -= i == begin ? card->forward.ns : card->forward.next_ns;
-        add_segment(account, stage, card, false,
-                    i == begin ? card->forward.ns : card->forward.next_ns);
-        add_segment(account, stage, card, true,
-                    i == end - 1 ? card->backward.ns : card->backward.next_ns);
+        add_segment(account, stage, card, 0, i == begin ? card->forward.ns : card->forward.next_ns);
+        add_segment(account, stage, card, 1, top ? card->backward.ns : card->backward.next_ns);
+        add_segment(account, stage, card, 2, top ? card->weight.ns : card->weight.next_ns);
     }
     own->spent_ns[SPENT_COMPUTE] += family->order->micros * load;
     own->busy_ns[STREAM_COMPUTE] += family->order->micros * load;
@@ -89,21 +91,25 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
     int64_t clock[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        int s = row->stage, from = row->backward ? s + 1 : s - 1;
-        int64_t start = end[i] - (row->backward ? length->backward[s] : length->forward[s]);
+        int s = row->stage, c = row->chunk;
+        bool backward = row->part != PART_F;
+        int from = row->before == NONE ? s : order->row[row->before].stage;
+        int64_t start = end[i] - length->time[row->part][c];
         int64_t gap = start - clock[s];
         clock[s] = end[i];
-        if (row->before == NONE)
+        if (from == s) {
+            account->times->stage[s].spent_ns[SPENT_BUBBLE] += gap;
             continue;
-        int64_t hop = row->backward ? length->hop_backward[s] : length->hop_forward[s - 1];
+        }
+        int64_t hop = backward ? length->hop_backward[c] : length->hop_forward[c - 1];
         int64_t late = gap < hop ? gap : hop;
         StageTimes *own = &account->times->stage[s];
         own->spent_ns[SPENT_MESSAGE] += late;
         own->spent_ns[SPENT_BUBBLE] += gap - late;
         Traffic want = {.step = STEP_SEND,
                         .level = stage_level(cluster, ranks, s, from),
-                        .stream = row->backward ? STREAM_SEND_GRAD : STREAM_SEND_ACT,
-                        .what = row->backward ? "activation gradients" : "activations"};
+                        .stream = backward ? STREAM_SEND_GRAD : STREAM_SEND_ACT,
+                        .what = backward ? "activation gradients" : "activations"};
         add(account, &want, from, 1, account->family->hop_bytes, hop, 0);
         int index = traffic_row(account->arena, account->times, &want);
         account->times->traffic.at[index].exposed_ns[s] += late;
@@ -133,15 +139,35 @@ static void add_path(Account *account, int stage, const Path *path, int64_t coun
     }
 }
 
-static void add_buckets(Account *account, int stage, const StageCost *cost, int64_t waited,
+/* Sums over the buckets of all chunks of a stage. */
+typedef struct BucketSums {
+    int64_t reduce, gather, squares, update;
+} BucketSums;
+
+static BucketSums bucket_sums(Account *account, int stage)
+{
+    BucketSums sums = {0};
+    for (int c = 0; c < account->family->order->chunks; c++) {
+        if (account->family->order->holder[c] != stage)
+            continue;
+        const StageCost *cost = family_chunk(account->family, account->first_link, c);
+        for (int b = 0; b < cost->buckets; b++) {
+            sums.reduce += cost->bucket[b].reduce_ns;
+            sums.gather += cost->bucket[b].gather_ns;
+            sums.squares += cost->bucket[b].sumsq_ns;
+            sums.update += cost->bucket[b].update_ns;
+        }
+    }
+    return sums;
+}
+
+static void add_buckets(Account *account, int chunk, const BucketSums *sums, int64_t waited,
                         int64_t gathered)
 {
     const Recipe *recipe = account->family->pricer.recipe;
-    int64_t reduce = 0, gather = 0;
-    for (int b = 0; b < cost->buckets; b++) {
-        reduce += cost->bucket[b].reduce_ns;
-        gather += cost->bucket[b].gather_ns;
-    }
+    int stage = account->family->order->holder[chunk];
+    const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
+    int64_t reduce = sums->reduce, gather = sums->gather;
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
         add_path(account, stage, bucket->reduce, bucket->elements, dtype_bytes(recipe->gradient),
@@ -156,24 +182,22 @@ static void add_end(Account *account, int stage, const StageEnd *at, int64_t ste
 {
     const Family *family = account->family;
     const Cluster *cluster = family->problem->cluster;
-    const StageCost *cost =
-        family_stage(account->family, account->first_link[stage], account->first_link[stage + 1]);
     StageTimes *own = &account->times->stage[stage];
-    int64_t launch = cluster->device.launch_ns, squares = launch, update = 0;
-    for (int b = 0; b < cost->buckets; b++) {
-        squares += cost->bucket[b].sumsq_ns;
-        update += cost->bucket[b].update_ns;
-    }
+    BucketSums sums = bucket_sums(account, stage);
+    int64_t launch = cluster->device.launch_ns, squares = launch + sums.squares,
+            update = sums.update;
     int64_t waited = at->norm - at->row_end - squares;
     int64_t world = at->world_ns;
     int64_t begin = at->world_end + launch;
     own->spent_ns[SPENT_COMPUTE] += squares + launch + update;
     own->busy_ns[STREAM_COMPUTE] += squares + launch + update;
-    own->spent_ns[SPENT_GRADIENT] += waited + cost->update_ns - update;
+    own->spent_ns[SPENT_GRADIENT] += waited + at->update_ns - update;
     own->spent_ns[SPENT_WORLD] += world;
     own->spent_ns[SPENT_BUBBLE] +=
-        at->world_end - world - at->norm + step_ns - begin - cost->update_ns;
-    add_buckets(account, stage, cost, waited, cost->update_ns - update);
+        at->world_end - world - at->norm + step_ns - begin - at->update_ns;
+    for (int c = 0; c < family->order->chunks; c++)
+        if (family->order->holder[c] == stage)
+            add_buckets(account, c, &sums, waited, at->update_ns - update);
     Traffic want = {.step = STEP_WORLD,
                     .level = cluster->levels - 1,
                     .stream = STREAM_GRADIENT,
@@ -192,8 +216,8 @@ StepTimes *account_plan(Arena *arena, Family *family, const int *first_link)
     times->step_ns = family_segment(family, first_link, end);
     OrderTimes length;
     family_lengths(family, first_link, &length);
-    for (int s = 0; s < stages; s++)
-        add_links(&account, s);
+    for (int c = 0; c < family->order->chunks; c++)
+        add_links(&account, c);
     add_rows(&account, &length, end);
     StageEnd at[MAX_STAGES];
     family_ends(family, first_link, end, at);

@@ -10,7 +10,7 @@ bool ask_pins(Cli *cli, Pins *ret)
 {
     *ret = pins_none();
     for (int i = 0; cli_value(cli, "pin", i); i++)
-        if (!pins_parse(cli->diag, cli_value(cli, "pin", i), ret))
+        if (!pins_parse(cli->arena, cli->diag, cli_value(cli, "pin", i), ret))
             return false;
     return true;
 }

@@ -49,8 +49,10 @@ int64_t model_flops(const Net *net)
 Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, const Net *net)
 {
     Variant *variant = variant_of_plan(arena, plan, net);
-    Deck *deck = deck_new(arena, problem, variant, 1);
-    Order *order = order_new(arena, plan->schedule, plan->stages, plan->micro_batches);
+    const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
+    CHECK(rows != NULL);
+    Deck *deck = deck_new(arena, problem, variant, 1, schedule_splits(rows));
+    Order *order = order_new(arena, plan->schedule, rows);
     int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Family *family = family_new(arena, problem, deck, order, dp, plan->state_atoms != 0);
     CHECK(family != NULL);
@@ -158,7 +160,9 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_putf(&text, "cp %d x ", pins->cp);
     str_putf(&text, "dp %d x pp %d", pins->dp, pins->pp);
     if (pins->pp > 1)
-        str_putf(&text, ", %s", str_eq(pins->schedule, "gpipe") ? "GPipe" : "1F1B");
+        str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
+    if (pins_chunks(pins) > pins->pp)
+        str_putf(&text, " (%d chunks a stage)", pins_chunks(pins) / pins->pp);
     if (pins->cp > 1) {
         str_put(&text, brief ? ", CP" : ", context parallel");
         if (pins->cp_heads > 1)

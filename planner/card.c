@@ -9,12 +9,12 @@
 
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body)
 {
-    int n = body->forward.n;
-    int64_t *price = ARENA_ARRAY(arena, int64_t, n + body->backward.n + 1);
-    for (int i = 0; i < n; i++)
-        price[i] = price_inst(pricer, body, &body->forward.at[i]);
-    for (int i = 0; i < body->backward.n; i++)
-        price[n + i] = price_inst(pricer, body, &body->backward.at[i]);
+    int n = 0;
+    int64_t *price =
+        ARENA_ARRAY(arena, int64_t, body->forward.n + body->backward.n + body->weight.n + 1);
+    for (int l = 0; l < BODY_LISTS; l++)
+        for (int i = 0; i < body_list(body, l)->n; i++)
+            price[n++] = price_inst(pricer, body, &body_list(body, l)->at[i]);
     return price;
 }
 
@@ -30,19 +30,26 @@ typedef struct Run {
     VEC(int64_t) end[STREAM_COUNT];
 } Run;
 
+static int64_t scratch_bytes(const Body *body)
+{
+    return num_larger(body->weight_temp_bytes,
+                      num_larger(body->forward_temp_bytes, body->backward_temp_bytes));
+}
+
 /* The scratch area at 0, shared by all links; then each link's own bytes. */
 static void make_bases(Run *run)
 {
     const Body *body = run->body;
-    int64_t scratch = num_align64(body->forward_temp_bytes > body->backward_temp_bytes
-                                      ? body->forward_temp_bytes
-                                      : body->backward_temp_bytes);
-    int64_t at = scratch + num_align64(body->saved_bytes);
+    int64_t at = num_align64(scratch_bytes(body)), saved[SAVED_KINDS];
+    for (int kind = 0; kind < SAVED_KINDS; kind++) {
+        saved[kind] = at;
+        at += num_align64(body->saved_bytes[kind]);
+    }
     run->base = ARENA_ARRAY(run->scratch, int64_t, body->copies.n + 1);
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
-        if (copy->home == HOME_SAVED) {
-            run->base[i] = scratch + copy->offset;
+        if (copy->home >= HOME_SAVED && copy->home <= HOME_SAVED_IW) {
+            run->base[i] = saved[copy->home - HOME_SAVED] + copy->offset;
         } else if (copy->home == HOME_TEMP) {
             run->base[i] = copy->offset;
         } else {
@@ -192,17 +199,24 @@ static int64_t copy_bytes(const Body *body, int copy)
     return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
-Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class)
+Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split)
 {
     const Net *net = pricer->net;
     const Graph *graph = net->classes.at[class];
     MovePrice moves = pricer_moves(pricer);
-    Body *body = body_lower(arena, net, graph, plan, pricer->mesh, pricer->recipe, &moves);
-    Card card = {.body = body, .saves_in = body->saves_in, .saved_bytes = body->saved_bytes};
+    Body *body = body_lower(arena, net, graph, plan, pricer->mesh, pricer->recipe, &moves, split);
+    Card card = {.body = body,
+                 .saves_in = body->saves_in,
+                 .saves_in_late = body->saves_in_late,
+                 .saves_grad_in = body->saves_grad_in};
+    memcpy(card.saved_bytes, body->saved_bytes, sizeof card.saved_bytes);
     int64_t *price = card_prices(arena, pricer, body);
     int64_t *acc_end = ARENA_ARRAY(arena, int64_t, graph->params.n + 1);
     card.forward = run_list(pricer, body, &body->forward, price, acc_end);
-    card.backward = run_list(pricer, body, &body->backward, price + body->forward.n, acc_end);
+    price += body->forward.n;
+    card.backward = run_list(pricer, body, &body->backward, price, acc_end);
+    price += body->backward.n;
+    card.weight = run_list(pricer, body, &body->weight, price, acc_end);
     card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
     for (int p = 0; p < graph->params.n; p++)
         add_param(&card, net, class, p, acc_end);
@@ -210,9 +224,7 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     card.out_bytes = copy_bytes(body, body->out);
     card.grad_in_bytes = copy_bytes(body, body->grad_in);
     card.grad_out_bytes = copy_bytes(body, body->grad_out);
-    card.scratch_bytes = body->forward_temp_bytes > body->backward_temp_bytes
-                             ? body->forward_temp_bytes
-                             : body->backward_temp_bytes;
+    card.scratch_bytes = scratch_bytes(body);
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
         if (copy->home == HOME_DATA)
@@ -221,17 +233,19 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     return card;
 }
 
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch)
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch,
+               bool split)
 {
     Deck *deck = ARENA_NEW(arena, Deck);
     deck->variant = variant;
     deck->micro_batch = micro_batch;
+    deck->split = split;
     int64_t batch = variant->net->dims.at[variant->net->batch].extent * micro_batch;
     deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
     deck->pricer = (Pricer){problem->cluster, deck->net, &variant->mesh,
                             recipe_by_name(problem->job.recipe), 0};
     deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);
     for (int c = 0; c < deck->net->classes.n; c++)
-        deck->card[c] = card_make(arena, &deck->pricer, &variant->class[c], c);
+        deck->card[c] = card_make(arena, &deck->pricer, &variant->class[c], c, split);
     return deck;
 }

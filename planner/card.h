@@ -25,35 +25,37 @@ typedef struct CardGroup {
     int tied;                     /* the other home link of a tied parameter, or NONE */
     bool second;                  /* this is the second use of it */
     int64_t elements;             /* local, each parameter padded to 16 */
-    int64_t ready_ns;             /* in backward: the last accumulator is complete */
+    int64_t ready_ns;             /* in backward (in W where it is split): all are complete */
     bool decay_first, decay_last; /* of its first and last parameter, in order */
     int decay_runs;               /* runs of parameters with one decay flag */
 } CardGroup;
 
 typedef struct Card {
     const Body *body;
-    CardSegment forward, backward;
+    CardSegment forward, backward, weight; /* of a split backward: I and W */
     int groups;
     CardGroup *group;
-    int64_t saved_bytes; /* of a saved slot, without the chain input */
+    int64_t saved_bytes[SAVED_KINDS]; /* of a slot of each kind, without values of the chain */
     int64_t in_bytes, out_bytes, grad_in_bytes, grad_out_bytes;
     int64_t scratch_bytes;
     int64_t data_bytes[DATA_COUNT];
-    bool saves_in;
+    bool saves_in, saves_in_late, saves_grad_in;
 } Card;
 
-/* The card of one class, on the pricer's net and mesh. */
-Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class);
+/* The card of one class, on the pricer's net and mesh; split: with its backward in two parts. */
+Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split);
 /* Cards of all classes of a variant for so many sequences a micro-batch, on its own mesh. */
 typedef struct Deck {
     const Variant *variant;
     int64_t micro_batch;
+    bool split; /* backward in two parts */
     const Net *net;
     Pricer pricer;
     Card *card; /* per class */
 } Deck;
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch);
-/* Lengths of the instructions of a body: forward, then backward. */
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch,
+               bool split);
+/* Lengths of the instructions of a body, list after list. */
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body);
 
 #endif

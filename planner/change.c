@@ -137,8 +137,8 @@ static bool set_gpus(Problem *problem, Pins *pins, const char *key, const char *
 bool change_apply(Problem *problem, Pins *pins, const char *key, const char *value,
                   bool *ret_reread)
 {
-    static const char *const pin_keys[] = {"tp",        "dp",  "pp",       "zero",  "sp",
-                                           "recompute", "mbs", "schedule", "layers"};
+    static const char *const pin_keys[] = {"tp",        "dp",  "pp",       "zero",   "sp",
+                                           "recompute", "mbs", "schedule", "chunks", "layers"};
     Cluster *cluster = ARENA_NEW(problem->arena, Cluster);
     *cluster = *problem->cluster;
     problem->cluster = cluster;
@@ -162,11 +162,13 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
     }
     for (size_t i = 0; i < sizeof pin_keys / sizeof *pin_keys; i++)
         if (str_eq(key, pin_keys[i])) {
-            bool shape = i <= 2;
+            bool shape = i <= 2 || str_eq(key, "schedule") || str_eq(key, "chunks");
             if (shape)
                 pins->cuts = 0; /* cuts belong to the number of stages */
-            return pins_parse(problem->diag, arena_printf(problem->arena, "%s=%s", key, value),
-                              pins);
+            if (str_eq(key, "schedule"))
+                pins->chunks = -1;
+            return pins_parse(problem->arena, problem->diag,
+                              arena_printf(problem->arena, "%s=%s", key, value), pins);
         }
     diag_error(problem->diag, NO_SPAN, "what-if knows no key %s", key);
     diag_help(problem->diag, "keys are device.FIELD, links.NAME.FIELD, gpus, global_batch, "

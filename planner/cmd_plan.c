@@ -225,7 +225,9 @@ int cmd_plan(int argc, char **argv)
             "the fastest placement that fits, and why; -o writes the plan file.\n"
             "The declared space: tp x cp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
             "parallel,\nrecompute, labels of blocks (time against bytes), and every cut of the "
-            "layers into stages;\npins narrow it.",
+            "layers into stages;\npins narrow it. A pinned schedule may also be interleaved "
+            "(chunks=2 or more), zbh1, zbv,\n"
+            "dualpipev, or rows in a file, x.csv: layers are then even over the chunks, or pinned.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -54,10 +54,15 @@ static bool layers_fit(Diag *diag, Arena *arena, const Problem *problem, const P
 {
     int sum, layers = problem->net->chain.n - 2;
     const char *text = layers_text(arena, pins, &sum);
-    if (pins->cuts && pins->pp > 0 && pins->cuts != pins->pp) {
-        diag_error(diag, NO_SPAN, "pins %s and pp=%d contradict each other: %d stages, and %d",
-                   text, pins->pp, pins->cuts, pins->pp);
-        diag_help(diag, "give one number of layers for each stage, or leave one of the pins out");
+    Pins whole = pins_complete(problem, *pins);
+    int chunks = pins->pp > 0 ? pins_chunks(&whole) : pins->cuts,
+        given = pins->pp > 0 ? pins->pp : pins->cuts;
+    const char *part = pins->pp > 0 && chunks > pins->pp ? "chunk" : "stage";
+    if (pins->cuts && pins->pp > 0 && pins->cuts != chunks) {
+        diag_error(diag, NO_SPAN, "pins %s and pp=%d contradict each other: %d %ss, and %d", text,
+                   pins->pp, pins->cuts, part, chunks);
+        diag_help(diag, "give one number of layers for each %s, or leave one of the pins out",
+                  part);
         return false;
     }
     if (pins->cuts && sum != layers) {
@@ -68,18 +73,31 @@ static bool layers_fit(Diag *diag, Arena *arena, const Problem *problem, const P
     }
     for (int i = 0; i < pins->cuts; i++)
         if (pins->cut[i] == 0 && i > 0 && i + 1 < pins->cuts) {
-            diag_error(diag, NO_SPAN, "pin %s leaves stage %d without a layer", text, i);
-            diag_help(diag, "only the first and the last stage have a link beside their layers");
+            diag_error(diag, NO_SPAN, "pin %s leaves %s %d without a layer", text, part, i);
+            diag_help(diag, "only the first and the last %s have a link beside their layers", part);
             return false;
         }
-    if (pins->pp > layers + 2 || pins->cuts > layers + 2) {
-        diag_error(diag, NO_SPAN, "pin pp=%d contradicts the model: it has %d layer%s",
-                   pins->pp > 0 ? pins->pp : pins->cuts, layers, layers == 1 ? "" : "s");
-        diag_help(diag, "use at most %d stages: one for each layer, and one at either end",
-                  layers + 2);
+    if (given > layers + 2 || chunks > layers + 2) {
+        if (chunks > given)
+            diag_error(diag, NO_SPAN,
+                       "%d chunks on pp=%d stages contradict the model: it has %d layer%s",
+                       chunks / given, given, layers, layers == 1 ? "" : "s");
+        else
+            diag_error(diag, NO_SPAN, "pin pp=%d contradicts the model: it has %d layer%s", given,
+                       layers, layers == 1 ? "" : "s");
+        diag_help(diag, "use at most %d %ss: one for each layer, and one at either end", layers + 2,
+                  part);
         return false;
     }
     return true;
+}
+
+/* With these numbers there is no such schedule, or it never ends. */
+static bool schedule_fits(Diag *diag, Arena *arena, const Problem *problem, const Pins *pins)
+{
+    Pins own = pins_complete(problem, *pins);
+    int64_t micros = own.dp > 0 ? problem->job.global_batch / (own.micro_batch * own.dp) : 0;
+    return micros < 1 || pins_rows(arena, diag, &own, (int)micros) != NULL;
 }
 
 static bool batch_fits(Diag *diag, const Problem *problem, const Pins *pins)
@@ -155,7 +173,7 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
 static bool is_free(const Pins *pins)
 {
     return pins->tp < 0 && pins->cp < 0 && pins->dp < 0 && pins->pp < 0 && pins->cuts == 0 &&
-           pins->micro_batch <= 0 && pins->block < 0;
+           pins->micro_batch <= 0 && pins->block < 0 && !pins->schedule && pins->chunks < 0;
 }
 
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
@@ -164,7 +182,7 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
-         !blocks_fit(diag, search, problem, pins)))
+         !schedule_fits(diag, arena, problem, pins) || !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -139,17 +139,20 @@ static void put_timeline(Str *str, const Report *report)
     for (int i = 0; i < rows; i++)
         last = end[i] > last ? end[i] : last;
     str_putf(str, "<h2>The pipeline%s</h2>\n", rows < order->n ? ": how it begins" : "");
-    static const char *const names[] = {"forward", "backward"};
-    put_key(str, names, 2);
+    static const char *const names[PART_COUNT] = {"forward", "backward", "gradients of the input",
+                                                  "gradients of weights"};
+    put_key(str, names, order->splits ? PART_COUNT : PART_I);
     begin_bars(str, order->stages);
     for (int s = 0; s < order->stages; s++)
         put_label(str, s, arena_printf(arena, "stage %d", s));
     for (int i = 0; i < rows; i++) {
         const OrderRow *row = &order->row[i];
-        int64_t ns = row->backward ? length.backward[row->stage] : length.forward[row->stage];
-        put_piece(str, row->stage, along(end[i] - ns, last), along(ns, last) - 0.4, row->backward,
-                  arena_printf(arena, "%s of micro-batch %d, %s", names[row->backward], row->micro,
-                               text_time(arena, ns)));
+        int64_t ns = length.time[row->part][row->chunk];
+        const char *chunk =
+            order->chunks > order->stages ? arena_printf(arena, ", chunk %d", row->chunk) : "";
+        put_piece(str, row->stage, along(end[i] - ns, last), along(ns, last) - 0.4, (int)row->part,
+                  arena_printf(arena, "%s of micro-batch %d%s, %s", names[row->part], row->micro,
+                               chunk, text_time(arena, ns)));
     }
     str_put(str, "</svg>\n");
 }

@@ -9,10 +9,14 @@
 
 Pins pins_complete(const Problem *problem, Pins pins)
 {
+    if (!pins.schedule)
+        pins.schedule = schedule_text[SCHEDULE_1F1B];
+    if (pins.chunks < 0)
+        pins.chunks = schedule_info[schedule_by_name(pins.schedule)].least;
     if (pins.tp < 0)
         pins.tp = 1;
     if (pins.pp < 0)
-        pins.pp = pins.cuts > 0 ? pins.cuts : 1;
+        pins.pp = pins.cuts > 0 ? pins.cuts / pins.chunks : 1;
     if (pins.cp < 0)
         pins.cp = 1;
     if (pins.dp < 0 && pins.tp * pins.cp * pins.pp > 0)
@@ -25,8 +29,6 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.recompute = 0;
     if (pins.micro_batch <= 0)
         pins.micro_batch = 1;
-    if (!pins.schedule)
-        pins.schedule = schedule_text[SCHEDULE_1F1B];
     return pins;
 }
 
@@ -43,6 +45,8 @@ char *pins_text(Arena *arena, const Pins *pins)
     str_putf(&text, "dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->dp,
              pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none", pins->schedule,
              (long long)pins->micro_batch);
+    if (pins_chunks(pins) > pins->pp && !pins->table)
+        str_putf(&text, ",chunks=%d", pins->chunks);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -71,11 +75,12 @@ static bool check_pins(const Problem *problem, const Pins *pins)
     return sequence_fits(problem->diag, problem, pins);
 }
 
-/* Stage i gets the layers the pins say, or an even share; the first and the last link go with the
+/* Chunk i gets the layers the pins say, or an even share; the first and the last link go with the
  * ends. */
 static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const Pins *pins)
 {
-    int layers = net->chain.n - 2, stages = pins->pp, given = 0;
+    int layers = net->chain.n - 2, stages = plan->chunks, given = 0;
+    const char *part = plan->chunks > plan->stages ? "chunk" : "stage";
     plan->first_link = ARENA_ARRAY(problem->arena, int, stages + 1);
     for (int s = 0; s < stages; s++) {
         int own = pins->cuts ? s < pins->cuts ? pins->cut[s] : 0
@@ -85,10 +90,10 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
     }
     if (pins->cuts && (pins->cuts != stages || given != layers)) {
         diag_error(problem->diag, NO_SPAN,
-                   "the layers pinned to %d stages are %d in all; the model has %d for %d stages",
-                   pins->cuts, given, layers, stages);
-        diag_help(problem->diag, "give one number a stage, such as layers=%d+%d", (layers + 1) / 2,
-                  layers / 2);
+                   "the layers pinned to %d %ss are %d in all; the model has %d for %d %ss",
+                   pins->cuts, part, given, layers, stages, part);
+        diag_help(problem->diag, "give one number a %s, such as layers=%d+%d", part,
+                  (layers + 1) / 2, layers / 2);
         return false;
     }
     if (layers < 0) {
@@ -98,16 +103,16 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
         return false;
     }
     if (stages > 1 && plan->first_link[stages] != net->chain.n) {
-        diag_error(problem->diag, NO_SPAN, "the chain of %d links does not split into %d stages",
-                   net->chain.n, stages);
+        diag_error(problem->diag, NO_SPAN, "the chain of %d links does not split into %d %ss",
+                   net->chain.n, stages, part);
         diag_help(problem->diag, "use fewer stages: --pin pp=1");
         return false;
     }
     for (int s = 0; s < stages; s++)
         if (plan->first_link[s] == plan->first_link[s + 1]) {
-            diag_error(problem->diag, NO_SPAN, "stage %d of %d has no layer: the model has %d", s,
-                       stages, layers);
-            diag_help(problem->diag, "use at most %d stages: one at either end", layers + 2);
+            diag_error(problem->diag, NO_SPAN, "%s %d of %d has no layer: the model has %d", part,
+                       s, stages, layers);
+            diag_help(problem->diag, "use at most %d %ss: one at either end", layers + 2, part);
             return false;
         }
     return true;
@@ -137,9 +142,13 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
                .micro_batches = (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
                .pad_vocabulary = pins->tp,
                .bucket_bytes = PLAN_BUCKET_BYTES};
-    for (int i = 0; i < SCHEDULE_COUNT; i++)
-        if (str_eq(pins->schedule, schedule_text[i]))
-            plan->schedule = (ScheduleKind)i;
+    const Schedule *rows = pins_rows(arena, problem->diag, pins, plan->micro_batches);
+    if (!rows)
+        return NULL;
+    plan->schedule = schedule_by_name(pins->schedule);
+    plan->table = pins->table;
+    plan->chunks = rows->chunks;
+    plan->holder = rows->holder;
     Net *net = net_resize(arena, problem->net, pins->micro_batch * pins->dp, plan->pad_vocabulary);
     Degrees degrees = spread_degrees(&key.spread, pins->dp, net);
     if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
@@ -167,8 +176,10 @@ bool pins_same(const Pins *a, const Pins *b)
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 a->block == b->block && (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || a->zero == b->zero) &&
-                (a->pp == 1 || str_eq(a->schedule, b->schedule));
-    for (int s = 0; same && a->cuts == a->pp && b->cuts == b->pp && s < a->pp; s++)
+                (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
+                pins_chunks(a) == pins_chunks(b);
+    int chunks = pins_chunks(a);
+    for (int s = 0; same && a->cuts == chunks && b->cuts == chunks && s < chunks; s++)
         same = a->cut[s] == b->cut[s];
     return same;
 }
@@ -236,12 +247,14 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.recompute = recomputes(plan, net);
     pins.micro_batch = plan->micro_batch;
     pins.schedule = schedule_text[plan->schedule];
+    pins.table = plan->table;
+    pins.chunks = plan->chunks / plan->stages;
     Arena *scratch = arena_new("label");
     Problem problem = problem_of_plan(scratch, plan, net);
     pins.block = plan_label(scratch, &problem, plan, net, pins.sp, pins.recompute, ret);
     arena_free(scratch);
-    for (int s = 0; s < plan->stages && plan->stages <= 64; s++)
+    for (int c = 0; c < plan->chunks && plan->chunks <= MAX_CUTS; c++)
         pins.cut[pins.cuts++] =
-            plan->first_link[s + 1] - plan->first_link[s] - (s == 0) - (s == plan->stages - 1);
+            plan->first_link[c + 1] - plan->first_link[c] - (c == 0) - (c == plan->chunks - 1);
     return pins;
 }

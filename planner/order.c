@@ -7,30 +7,43 @@
 /* Rows of every stage become ready one by one; what a row receives has a smaller number. */
 static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
 {
-    int32_t *place = ARENA_ARRAY(scratch, int32_t, 2 * order->stages * order->micros);
+    int cells = order->chunks * order->micros, rows = 0;
+    int32_t *place[2] = {ARENA_ARRAY(scratch, int32_t, cells),
+                         ARENA_ARRAY(scratch, int32_t, cells)};
     int *next = ARENA_ARRAY(scratch, int, order->stages);
-    for (int i = 0; i < 2 * order->stages * order->micros; i++)
-        place[i] = NONE;
+    for (int i = 0; i < cells; i++)
+        place[0][i] = place[1][i] = NONE;
+    for (int s = 0; s < order->stages; s++)
+        rows += schedule->rows[s].n;
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < order->stages; s++)
             for (; next[s] < schedule->rows[s].n; next[s]++) {
                 const Row *row = &schedule->rows[s].at[next[s]];
-                bool backward = row->part != PART_F;
-                int from = backward ? s + 1 : s - 1;
-                bool receives = from >= 0 && from < order->stages;
-                int32_t *before = &place[2 * ((receives ? from : s) * order->micros + row->micro)];
-                if (receives && before[backward] == NONE)
+                int back = row->part != PART_F, from = row->chunk + (back ? 1 : -1);
+                bool receives = row->part != PART_W && from >= 0 && from < order->chunks;
+                int32_t before =
+                    receives ? place[back][from * order->micros + row->micro] : (int32_t)NONE;
+                if (receives && before == NONE)
                     break;
-                place[2 * (s * order->micros + row->micro) + backward] = order->n;
-                order->last[s] = order->n;
-                order->row[order->n++] = (OrderRow){(int16_t)s, backward, row->micro,
-                                                    receives ? before[backward] : NONE};
+                if (row->part != PART_W)
+                    place[back][row->chunk * order->micros + row->micro] = order->n;
+                if (row->part == PART_B || row->part == PART_W)
+                    order->last[row->chunk] = order->n;
+                order->row[order->n++] =
+                    (OrderRow){(int16_t)s, (int16_t)row->chunk, row->part, row->micro, before};
                 moved = true;
             }
     }
-    if (order->n != 2 * order->stages * order->micros)
+    if (order->n != rows)
         BUG("the schedule of %d stages does not reach its end", order->stages);
+}
+
+/* The hop that a row's input comes over. */
+static int64_t hop_to(const OrderTimes *times, const OrderRow *row)
+{
+    return row->part == PART_F ? times->hop_forward[row->chunk - 1]
+                               : times->hop_backward[row->chunk];
 }
 
 void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_end)
@@ -38,41 +51,36 @@ void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_en
     int64_t clock[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        int s = row->stage;
-        int64_t start = clock[s];
+        int64_t start = clock[row->stage];
         if (row->before != NONE) {
-            int64_t hop = row->backward ? times->hop_backward[s] : times->hop_forward[s - 1];
-            int64_t ready = ret_end[row->before] + hop;
+            int64_t ready = ret_end[row->before] + hop_to(times, row);
             start = ready > start ? ready : start;
         }
-        clock[s] = ret_end[i] = start + (row->backward ? times->backward[s] : times->forward[s]);
+        clock[row->stage] = ret_end[i] = start + times->time[row->part][row->chunk];
     }
 }
 
-void order_path(const Order *order, const OrderTimes *times, const int64_t *end, int stage,
+void order_path(const Order *order, const OrderTimes *times, const int64_t *end, int chunk,
                 OrderPath *ret)
 {
-    *ret = (OrderPath){.stage = stage};
-    int at = order->last[stage];
+    *ret = (OrderPath){.chunk = chunk};
+    int at = order->last[chunk];
     while (at != NONE) {
         const OrderRow *row = &order->row[at];
-        int s = row->stage, previous = at - 1;
-        int64_t start = end[at] - (row->backward ? times->backward[s] : times->forward[s]);
-        if (row->backward)
-            ret->backward[s]++;
-        else
-            ret->forward[s]++;
-        while (previous >= 0 && order->row[previous].stage != s)
+        int previous = at - 1;
+        int64_t start = end[at] - times->time[row->part][row->chunk];
+        ret->time[row->part][row->chunk]++;
+        while (previous >= 0 && order->row[previous].stage != row->stage)
             previous--;
         bool waited = row->before != NONE && (previous < 0 || end[previous] < start);
         if (!waited) {
             at = previous;
             continue;
         }
-        if (row->backward)
-            ret->hop_backward[s]++;
+        if (row->part == PART_F)
+            ret->hop_forward[row->chunk - 1]++;
         else
-            ret->hop_forward[s - 1]++;
+            ret->hop_backward[row->chunk]++;
         at = row->before;
     }
 }
@@ -99,96 +107,141 @@ static bool slots_clash(const Life *life, int micros, int n, bool ordered)
     return false;
 }
 
-static int slots_for(const Life *life, int micros)
+/* A column of slots: each life takes the lowest that is free where it begins. */
+static int slots_in_column(Arena *scratch, const Life *life, int micros)
 {
-    bool rising = true, falling = true;
-    for (int a = 1; a < micros; a++) {
-        rising &= life[a].first >= life[a - 1].first;
-        falling &= life[a].last <= life[a - 1].last;
+    int *by_begin = ARENA_ARRAY(scratch, int, micros), *last = ARENA_ARRAY(scratch, int, micros);
+    int n = 0;
+    for (int i = 0; i < micros; i++) {
+        int at = i;
+        for (; at > 0 && life[by_begin[at - 1]].first > life[i].first; at--)
+            by_begin[at] = by_begin[at - 1];
+        by_begin[at] = i;
     }
-    int n = 1;
-    while (n < micros && slots_clash(life, micros, n, rising || falling))
-        n++;
+    for (int i = 0; i < micros; i++) {
+        int slot = 0;
+        while (slot < n && last[slot] >= life[by_begin[i]].first)
+            slot++;
+        n += slot == n;
+        last[slot] = life[by_begin[i]].last;
+    }
     return n;
 }
 
-typedef struct StageRows {
-    int *forward, *backward;        /* per micro-batch: index of the row in its stage */
-    int *message_in, *message_grad; /* rows of this stage that run before the message can come */
-} StageRows;
+static int slots_for(Arena *scratch, const Life *life, int micros)
+{
+    bool rises = true, falls = true, ends_rise = true, ends_fall = true;
+    for (int a = 1; a < micros; a++) {
+        rises &= life[a].first >= life[a - 1].first;
+        falls &= life[a].first <= life[a - 1].first;
+        ends_rise &= life[a].last >= life[a - 1].last;
+        ends_fall &= life[a].last <= life[a - 1].last;
+    }
+    int n = 1;
+    while (n < micros && slots_clash(life, micros, n, rises || ends_fall))
+        n++;
+    if ((rises || falls) && (ends_rise || ends_fall))
+        return n;
+    int column = slots_in_column(scratch, life, micros);
+    return column < n ? column : n;
+}
+
+typedef struct ChunkRows {
+    int *forward, *input, *weight;  /* per micro-batch: index of the row in its stage */
+    int *message_in, *message_grad; /* twice the row of this stage behind which the value can come;
+                                       one more when it comes from another stage */
+} ChunkRows;
 
 /* With rows of this stage one long and all others nothing, the end of a row counts the rows of this
  * stage before it. */
-static void fill_rows(const Order *order, int stage, int64_t *end, StageRows *ret)
+static void fill_rows(Arena *scratch, const Order *order, int stage, int64_t *end, ChunkRows *ret)
 {
-    OrderTimes times = {0};
-    times.forward[stage] = times.backward[stage] = 1;
-    order_simulate(order, &times, end);
+    OrderTimes *times = ARENA_NEW(scratch, OrderTimes);
+    for (int c = 0; c < order->chunks; c++)
+        for (int part = 0; part < PART_COUNT; part++)
+            times->time[part][c] = order->holder[c] == stage;
+    order_simulate(order, times, end);
     int at = 0;
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        if (row->stage == stage) {
-            (row->backward ? ret->backward : ret->forward)[row->micro] = at++;
-            if (row->before != NONE)
-                (row->backward ? ret->message_grad : ret->message_in)[row->micro] =
-                    (int)end[row->before] - 1;
-        }
+        ChunkRows *own = &ret[row->chunk];
+        if (row->stage != stage)
+            continue;
+        if (row->part == PART_F)
+            own->forward[row->micro] = at;
+        if (row->part == PART_B || row->part == PART_I)
+            own->input[row->micro] = at;
+        if (row->part == PART_B || row->part == PART_W)
+            own->weight[row->micro] = at;
+        at++;
+        if (row->before != NONE)
+            (row->part == PART_F ? own->message_in : own->message_grad)[row->micro] =
+                2 * ((int)end[row->before] - 1) + (order->row[row->before].stage != stage);
     }
 }
 
-static void fill_life(RingKind kind, const StageRows *rows, bool keeps_in, int micro, Life *ret)
+static Life life_of(RingKind kind, const ChunkRows *rows, int micro)
 {
-    int forward = 2 * rows->forward[micro], backward = 2 * rows->backward[micro];
+    int forward = 2 * rows->forward[micro], input = 2 * rows->input[micro],
+        weight = 2 * rows->weight[micro];
     switch (kind) {
-    case RING_DATA:
     case RING_SAVED:
-        *ret = (Life){forward, backward};
-        break;
+        return (Life){forward, input};
+    case RING_DATA:
+    case RING_SAVED_W:
+        return (Life){forward, weight};
+    case RING_SAVED_IW:
+        return (Life){input, weight};
     case RING_IN:
-        *ret = (Life){2 * rows->message_in[micro] + 1, keeps_in ? backward : forward};
-        break;
+        return (Life){rows->message_in[micro], weight};
     case RING_OUT:
-        *ret = (Life){forward, forward + 2};
-        break;
+        return (Life){forward, forward + 2};
     case RING_GRAD_IN:
-        *ret = (Life){2 * rows->message_grad[micro] + 1, backward};
-        break;
+        return (Life){rows->message_grad[micro], weight};
     case RING_GRAD_OUT:
-        *ret = (Life){backward, backward + 2};
-        break;
+        return (Life){input, input + 2};
     case RING_COUNT:
         break;
     }
+    BUG("no such ring");
 }
 
 static void fill_slots(Arena *scratch, Order *order)
 {
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
     Life *life = ARENA_ARRAY(scratch, Life, order->micros);
-    StageRows rows = {
-        ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
-        ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros)};
-    for (int s = 0; s < order->stages; s++) {
-        fill_rows(order, s, end, &rows);
+    ChunkRows *rows = ARENA_ARRAY(scratch, ChunkRows, order->chunks);
+    for (int c = 0; c < order->chunks; c++)
+        rows[c] = (ChunkRows){
+            ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
+            ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
+            ARENA_ARRAY(scratch, int, order->micros)};
+    for (int s = 0; s < order->stages; s++)
+        fill_rows(scratch, order, s, end, rows);
+    for (int c = 0; c < order->chunks; c++)
         for (int kind = 0; kind < RING_COUNT; kind++) {
             for (int micro = 0; micro < order->micros; micro++)
-                fill_life((RingKind)kind, &rows, true, micro, &life[micro]);
-            order->slots[kind][s] = slots_for(life, order->micros);
+                life[micro] = life_of((RingKind)kind, &rows[c], micro);
+            order->slots[kind][c] = slots_for(scratch, life, order->micros);
         }
-    }
 }
 
-Order *order_new(Arena *arena, ScheduleKind kind, int stages, int micros)
+Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
 {
-    CHECK(stages <= MAX_STAGES);
+    CHECK(schedule->stages <= MAX_STAGES && schedule->chunks <= MAX_CHUNKS);
     Order *order = ARENA_NEW(arena, Order);
-    *order = (Order){.schedule = kind, .stages = stages, .micros = micros};
-    order->row = ARENA_ARRAY(arena, OrderRow, 2 * stages * micros);
-    order->last = ARENA_ARRAY(arena, int32_t, stages);
+    *order = (Order){.schedule = kind,
+                     .stages = schedule->stages,
+                     .chunks = schedule->chunks,
+                     .micros = schedule->micros,
+                     .holder = schedule->holder,
+                     .splits = schedule_splits(schedule)};
+    order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->micros);
+    order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     for (int ring = 0; ring < RING_COUNT; ring++)
-        order->slots[ring] = ARENA_ARRAY(arena, int, stages);
+        order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");
-    put_rows(scratch, order, schedule_make(scratch, kind, stages, micros));
+    put_rows(scratch, order, schedule);
     fill_slots(scratch, order);
     arena_free(scratch);
     return order;

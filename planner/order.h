@@ -9,29 +9,32 @@
 
 #include "ir/lower/program.h"
 
-enum { MAX_STAGES = 64 };
+enum { MAX_STAGES = 64, MAX_CHUNKS = 256 };
 
 typedef struct OrderRow {
-    int16_t stage;
-    bool backward;
+    int16_t stage, chunk;
+    PartKind part;
     int32_t micro;
-    int32_t before; /* the row of the neighbour stage whose result this one receives, or NONE */
+    int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */
 } OrderRow;
 
 typedef struct Order {
     ScheduleKind schedule;
-    int stages, micros, n;
+    int stages, chunks, micros, n;
+    const int *holder;      /* [chunks] */
+    bool splits;            /* some backward is in two parts */
     OrderRow *row;          /* in an order that respects all dependencies */
-    int32_t *last;          /* per stage: its last row, which is a backward one */
-    int *slots[RING_COUNT]; /* per stage: slots that suffice whatever the lengths of rows are */
+    int32_t *last;          /* per chunk: the last row that adds to its gradients */
+    int *slots[RING_COUNT]; /* per chunk: slots that suffice whatever the lengths of rows are */
 } Order;
 
-Order *order_new(Arena *arena, ScheduleKind schedule, int stages, int micros);
+/* Of a schedule that was checked. */
+Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule);
 
-/* Lengths per stage, and of the hops: forward from stage s to s + 1, backward from s + 1 to s. */
+/* Lengths per chunk, and of the hops: forward from chunk c to c + 1, backward from c + 1 to c. */
 typedef struct OrderTimes {
-    int64_t forward[MAX_STAGES], backward[MAX_STAGES];
-    int64_t hop_forward[MAX_STAGES], hop_backward[MAX_STAGES];
+    int64_t time[PART_COUNT][MAX_CHUNKS];
+    int64_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
 } OrderTimes;
 
 /* Ends of all rows; the caller has room for order->n. */
@@ -39,13 +42,13 @@ void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_en
 
 /* How often each length occurs on a path. */
 typedef struct OrderPath {
-    int32_t forward[MAX_STAGES], backward[MAX_STAGES];
-    int32_t hop_forward[MAX_STAGES], hop_backward[MAX_STAGES];
-    int stage; /* ends with the last row of this stage */
+    int32_t time[PART_COUNT][MAX_CHUNKS];
+    int32_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
+    int chunk; /* ends with the last row of this chunk */
 } OrderPath;
 
-/* The longest path to the last row of `stage`, from the ends of a simulation. */
-void order_path(const Order *order, const OrderTimes *times, const int64_t *end, int stage,
+/* The longest path to the last row of `chunk`, from the ends of a simulation. */
+void order_path(const Order *order, const OrderTimes *times, const int64_t *end, int chunk,
                 OrderPath *ret);
 
 #endif

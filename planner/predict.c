@@ -11,28 +11,37 @@ void plan_time_rows(Plan *plan, const Net *net)
     Arena *scratch = arena_new("times");
     Pricer pricer = {plan->cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
                      plan->state_atoms};
-    int64_t *forward = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
-    int64_t *backward = ARENA_ARRAY(plan->arena, int64_t, plan->stages);
+    bool split = schedule_splits(plan_rows(scratch, diag_new(scratch), plan));
+    int64_t *ns[PART_COUNT] = {NULL};
+    for (int part = 0; part < (split ? PART_COUNT : PART_I); part++)
+        ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
     Card *card = ARENA_ARRAY(scratch, Card, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
-        card[c] = card_make(scratch, &pricer, &plan->class[c], c);
+        card[c] = card_make(scratch, &pricer, &plan->class[c], c, split);
     int64_t hop = 0;
-    for (int s = 0; s < plan->stages; s++) {
-        for (int i = plan->first_link[s]; i < plan->first_link[s + 1]; i++) {
+    for (int c = 0; c < plan->chunks; c++) {
+        for (int i = plan->first_link[c]; i < plan->first_link[c + 1]; i++) {
             const Card *at = &card[net->chain.at[i].class];
-            bool first = i == plan->first_link[s], last = i + 1 == plan->first_link[s + 1];
-            forward[s] += first ? at->forward.ns : at->forward.next_ns;
-            backward[s] += last ? at->backward.ns : at->backward.next_ns;
+            bool first = i == plan->first_link[c], last = i + 1 == plan->first_link[c + 1];
+            int64_t input = last ? at->backward.ns : at->backward.next_ns,
+                    weight = last ? at->weight.ns : at->weight.next_ns;
+            ns[PART_F][c] += first ? at->forward.ns : at->forward.next_ns;
+            ns[PART_B][c] += input + weight;
+            if (split) {
+                ns[PART_I][c] += input;
+                ns[PART_W][c] += weight;
+            }
         }
-        if (s + 1 == plan->stages)
-            break;
-        int level = stage_level(plan->cluster, mesh_ranks(&plan->mesh), s, s + 1);
-        int64_t bytes = card[net->chain.at[plan->first_link[s + 1] - 1].class].out_bytes;
-        int64_t ns = price_p2p(plan->cluster, level, bytes);
-        hop = ns > hop ? ns : hop;
+        if (c + 1 == plan->chunks || plan->holder[c] == plan->holder[c + 1])
+            continue;
+        int level = stage_level(plan->cluster, mesh_ranks(&plan->mesh), plan->holder[c],
+                                plan->holder[c + 1]);
+        int64_t bytes = card[net->chain.at[plan->first_link[c + 1] - 1].class].out_bytes;
+        int64_t one = price_p2p(plan->cluster, level, bytes);
+        hop = one > hop ? one : hop;
     }
-    plan->row_ns[0] = forward;
-    plan->row_ns[1] = backward;
+    for (int part = 0; part < PART_COUNT; part++)
+        plan->row_ns[part] = ns[part];
     plan->hop_ns = hop;
     arena_free(scratch);
 }
@@ -102,10 +111,15 @@ StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const P
     int64_t per_micro = 0;
     for (int i = 0; i < net->chain.n; i++) {
         const Body *body = program->body[net->chain.at[i].class];
-        per_micro += body->forward.n + body->backward.n;
+        per_micro += body->forward.n + body->backward.n + body->weight.n;
     }
-    int warm = 2 * plan->stages + 2, more = 4;
-    if (per_micro * plan->micro_batches <= STEPS_AT_MOST || plan->micro_batches <= warm + more)
+    /* interleaved groups are as long as there are stages */
+    int more = plan->chunks > plan->stages ? 2 * plan->stages : 4;
+    int warm = 2 * plan->chunks + 2 + (plan->micro_batches - 2 * plan->chunks - 2) % more;
+    if (plan->chunks == plan->stages)
+        warm = 2 * plan->stages + 2;
+    if (per_micro * plan->micro_batches <= STEPS_AT_MOST || plan->micro_batches <= warm + more ||
+        plan->schedule == SCHEDULE_TABLE)
         return simulate_program(arena, program, NULL);
     Line line = {warm, warm + more, plan->micro_batches};
     StepTimes *a = shorter_step(arena, plan, net, line.m1);

@@ -60,22 +60,32 @@ int telling_stages(const Assessment *it, int ret[8])
     return n;
 }
 
-char *text_layers(Arena *arena, const Assessment *it, int stage)
+static void put_layers(Str *text, const Assessment *it, int first, int end)
 {
-    int first = it->plan->first_link[stage], end = it->plan->first_link[stage + 1];
-    int links = it->net->chain.n;
-    Str text = str_new(arena);
+    int links = it->net->chain.n, before = (int)text->n;
     if (first == 0 && links > 1)
-        str_put(&text, it->net->classes.at[it->net->chain.at[0].class]->name);
+        str_put(text, it->net->classes.at[it->net->chain.at[0].class]->name);
     int low = first > 0 ? first : 1, high = end == links ? links - 1 : end;
     if (high > low) {
-        str_putf(&text, "%s%d", text.n ? " + " : "", low - 1);
+        str_putf(text, "%s%d", (int)text->n > before ? " + " : "", low - 1);
         if (high - low > 1)
-            str_putf(&text, "-%d", high - 2);
+            str_putf(text, "-%d", high - 2);
     }
     if (end == links)
-        str_putf(&text, "%s%s", text.n ? " + " : "",
+        str_putf(text, "%s%s", (int)text->n > before ? " + " : "",
                  it->net->classes.at[it->net->chain.at[links - 1].class]->name);
+}
+
+char *text_layers(Arena *arena, const Assessment *it, int stage)
+{
+    const Plan *plan = it->plan;
+    Str text = str_new(arena);
+    for (int c = 0; c < plan->chunks; c++) {
+        if (plan->holder[c] != stage)
+            continue;
+        str_put(&text, text.n ? ", " : "");
+        put_layers(&text, it, plan->first_link[c], plan->first_link[c + 1]);
+    }
     return text.at;
 }
 

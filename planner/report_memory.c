@@ -207,7 +207,7 @@ static void put_boundary(Str *str, const Report *report)
         str_putf(str, "  between layers: %s; kept for backward: %s a micro-batch and %s\n",
                  shards_text(report->arena, report, &graph->values.at[graph->chain_in],
                              &it->plan->class[c].boundary_in),
-                 str_gib(report->arena, body->saved_bytes +
+                 str_gib(report->arena, body->saved_bytes[SAVED_I] + body->saved_bytes[SAVED_W] +
                                             (body->saves_in ? body->copies.at[body->in].bytes : 0)),
                  graph->name);
     }
@@ -278,8 +278,10 @@ static void put_groups(Str *str, const Report *report)
         Role which = mesh->atom[a].role;
         level[which] = mesh->atom[a].level > level[which] ? mesh->atom[a].level : level[which];
     }
-    for (int s = 0; s + 1 < plan->stages; s++) {
-        int own = stage_level(cluster, ranks, s, s + 1);
+    for (int c = 0; c + 1 < plan->chunks; c++) {
+        int own = plan->holder[c] == plan->holder[c + 1]
+                      ? 0
+                      : stage_level(cluster, ranks, plan->holder[c], plan->holder[c + 1]);
         far = own > far ? own : far;
     }
     static const char *const heads[] = {"group",         "ranks",        "groups",

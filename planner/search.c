@@ -27,7 +27,10 @@ typedef struct KeptDeck {
 
 typedef struct KeptOrder {
     struct KeptOrder *next;
-    const Order *order;
+    ScheduleKind kind;
+    int stages, micros, chunks;
+    const Schedule *table;
+    const Order *order; /* NULL: such a schedule does not run */
 } KeptOrder;
 
 struct Search {
@@ -95,31 +98,39 @@ const Variant *search_variant(Search *search, const Pins *pins)
 static const Deck *deck_for(Search *search, const Pins *pins)
 {
     const Variant *variant = search_variant(search, pins);
+    bool split = pins_split(pins);
     if (!variant)
         return NULL;
     for (const KeptDeck *at = search->decks; at; at = at->next)
-        if (at->deck->variant == variant && at->deck->micro_batch == pins->micro_batch)
+        if (at->deck->variant == variant && at->deck->micro_batch == pins->micro_batch &&
+            at->deck->split == split)
             return at->deck;
     KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
     *kept = (KeptDeck){search->decks,
-                       deck_new(search->arena, search->problem, variant, pins->micro_batch)};
+                       deck_new(search->arena, search->problem, variant, pins->micro_batch, split)};
     search->decks = kept;
     return kept->deck;
 }
 
 static const Order *order_for(Search *search, const Pins *pins)
 {
-    ScheduleKind kind = SCHEDULE_1F1B;
-    for (int i = 0; i < SCHEDULE_COUNT; i++)
-        if (str_eq(pins->schedule, schedule_text[i]))
-            kind = (ScheduleKind)i;
+    ScheduleKind kind = schedule_by_name(pins->schedule);
     int micros = (int)(search->problem->job.global_batch / (pins->micro_batch * pins->dp));
     for (const KeptOrder *at = search->orders; at; at = at->next)
-        if (at->order->schedule == kind && at->order->stages == pins->pp &&
-            at->order->micros == micros)
+        if (at->kind == kind && at->stages == pins->pp && at->micros == micros &&
+            at->chunks == pins_chunks(pins) && at->table == pins->table)
             return at->order;
     KeptOrder *kept = ARENA_NEW(search->arena, KeptOrder);
-    *kept = (KeptOrder){search->orders, order_new(search->arena, kind, pins->pp, micros)};
+    *kept = (KeptOrder){.next = search->orders,
+                        .kind = kind,
+                        .stages = pins->pp,
+                        .micros = micros,
+                        .chunks = pins_chunks(pins),
+                        .table = pins->table};
+    /* a schedule that does not run with these numbers is no error of the user's: others do */
+    const Schedule *rows = pins_rows(search->arena, diag_new(search->arena), pins, micros);
+    if (rows)
+        kept->order = order_new(search->arena, kind, rows);
     search->orders = kept;
     return kept->order;
 }
@@ -127,19 +138,19 @@ static const Order *order_for(Search *search, const Pins *pins)
 Family *search_family(Search *search, const Pins *pins)
 {
     const Deck *deck = deck_for(search, pins);
-    if (!deck)
+    const Order *order = deck ? order_for(search, pins) : NULL;
+    if (!order)
         return NULL;
-    return family_new(search->arena, search->problem, deck, order_for(search, pins), pins->dp,
-                      pins->zero == 1);
+    return family_new(search->arena, search->problem, deck, order, pins->dp, pins->zero == 1);
 }
 
 void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)
 {
-    int layers = problem->net->chain.n - 2;
+    int layers = problem->net->chain.n - 2, chunks = pins_chunks(pins);
     ret_first_link[0] = 0;
-    for (int s = 0; s < pins->pp; s++) {
-        int own = pins->cuts ? pins->cut[s] : layers / pins->pp + (s > 0 && s <= layers % pins->pp);
-        ret_first_link[s + 1] = ret_first_link[s] + own + (s == 0) + (s == pins->pp - 1);
+    for (int c = 0; c < chunks; c++) {
+        int own = pins->cuts ? pins->cut[c] : layers / chunks + (c > 0 && c <= layers % chunks);
+        ret_first_link[c + 1] = ret_first_link[c] + own + (c == 0) + (c == chunks - 1);
     }
 }
 
@@ -234,38 +245,43 @@ static int64_t end_bound(const Run *run)
     return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns;
 }
 
+/* The least makespan of this work in the rows of a schedule: with several chunks on a stage, or W
+ * that waits, what lies before a stage's first row need not be what its whole share says. */
+static int64_t rows_bound(const Run *run, const Pins *pins, int64_t work)
+{
+    int64_t micros = micros_of(run, pins);
+    return pins_plain(pins) ? pipeline_bound(work, pins->pp, micros) : work * micros / pins->pp;
+}
+
 /* What the stage would need at least: keeps the plan that is nearest to fitting. */
 static void note_tightest(Run *run, const Pins *pins, Family *family)
 {
     Tightest *tightest = &run->result->tightest;
-    int first_link[MAX_STAGES + 1], worst = 0;
+    int first_link[MAX_CHUNKS + 1], worst = 0;
     search_links(run->problem, pins, first_link);
-    const StageCost *cost = NULL;
-    int64_t most = -1;
-    for (int s = 0; s < pins->pp; s++) {
-        if (first_link[s + 1] <= first_link[s])
+    for (int c = 0; c < family->order->chunks; c++)
+        if (first_link[c + 1] <= first_link[c])
             return;
-        const StageCost *at = family_stage(family, first_link[s], first_link[s + 1]);
-        int64_t bytes = stage_bytes(family, at, s);
-        if (bytes > most) {
-            most = bytes;
+    StageBytes bytes = {.all = -1};
+    for (int s = 0; s < pins->pp; s++) {
+        StageBytes own = family_bytes(family, first_link, s);
+        if (own.all > bytes.all) {
+            bytes = own;
             worst = s;
-            cost = at;
         }
     }
-    if (tightest->known && tightest->bytes <= most)
+    if (tightest->known && tightest->bytes <= bytes.all)
         return;
     *tightest = (Tightest){.known = true,
                            .pins = *pins,
                            .stage = worst,
-                           .bytes = most,
+                           .bytes = bytes.all,
                            .budget_bytes = family_budget(family),
-                           .weight_bytes = cost->weight_bytes,
-                           .gradient_bytes = cost->gradient_bytes,
-                           .state_bytes = cost->state_bytes,
-                           .transient_bytes = cost->transient_bytes};
-    for (int ring = 0; ring < RING_COUNT; ring++)
-        tightest->saved_bytes += cost->stride[ring] * family->order->slots[ring][worst];
+                           .weight_bytes = bytes.weights,
+                           .gradient_bytes = bytes.gradients,
+                           .state_bytes = bytes.state,
+                           .saved_bytes = bytes.saved,
+                           .transient_bytes = bytes.transients};
 }
 
 static void keep_runner(SearchResult *result, const Found *found)
@@ -285,10 +301,10 @@ static void keep_best(Run *run, const Pins *pins, int rank, const Cuts *cuts)
 {
     SearchResult *result = run->result;
     Found found = {*pins, cuts->step_ns, cuts->bytes};
-    found.pins.cuts = pins->pp;
-    for (int s = 0; s < pins->pp; s++)
-        found.pins.cut[s] =
-            cuts->first_link[s + 1] - cuts->first_link[s] - (s == 0) - (s == pins->pp - 1);
+    int chunks = found.pins.cuts = pins_chunks(pins);
+    for (int c = 0; c < chunks; c++)
+        found.pins.cut[c] =
+            cuts->first_link[c + 1] - cuts->first_link[c] - (c == 0) - (c == chunks - 1);
     bool better = !result->found || found.step_ns < result->best.step_ns ||
                   (found.step_ns == result->best.step_ns && rank < run->best_rank);
     if (better && result->found)
@@ -324,8 +340,9 @@ static bool bound_by_deck(Run *run, HeapItem item)
         work += card->forward.ns < card->forward.next_ns ? card->forward.ns : card->forward.next_ns;
         work +=
             card->backward.ns < card->backward.next_ns ? card->backward.ns : card->backward.next_ns;
+        work += card->weight.ns < card->weight.next_ns ? card->weight.ns : card->weight.next_ns;
     }
-    int64_t bound = pipeline_bound(work, pins->pp, micros_of(run, pins)) + norm + end_bound(run);
+    int64_t bound = rows_bound(run, pins, work) + norm + end_bound(run);
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);
@@ -373,6 +390,36 @@ static void settle_family(Run *run, int rank, bool certain)
         ++*(certain ? &run->result->stats.cut_bound : &run->result->stats.open);
 }
 
+/* A family of several chunks on a stage, or of a backward in two parts, has one plan in the
+ * declared space: its pinned cuts, or even ones. */
+static void settle_even(Run *run, int rank, const Pins *pins, Family *family)
+{
+    Cuts cuts = {.bytes = 0};
+    CutStats stats = {.simulated = 1, .complete = true};
+    int chunks = family->order->chunks;
+    search_links(run->problem, pins, cuts.first_link);
+    for (int c = 0; c < chunks; c++)
+        if (cuts.first_link[c + 1] <= cuts.first_link[c]) {
+            run->result->stats.illegal++;
+            return;
+        }
+    for (int s = 0; s < family->order->stages; s++) {
+        int64_t bytes = family_bytes(family, cuts.first_link, s).all;
+        cuts.bytes = bytes > cuts.bytes ? bytes : cuts.bytes;
+    }
+    if (cuts.bytes > family_budget(family)) {
+        run->result->stats.cut_memory++;
+        note_tightest(run, pins, family);
+        return;
+    }
+    Arena *scratch = arena_new("even");
+    cuts.step_ns =
+        family_segment(family, cuts.first_link, ARENA_ARRAY(scratch, int64_t, family->order->n));
+    arena_free(scratch);
+    count_plans(run, rank, &stats);
+    keep_best(run, pins, rank, &cuts);
+}
+
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
  * before any tree. */
 static void bound_by_cuts(Run *run, HeapItem item)
@@ -382,6 +429,10 @@ static void bound_by_cuts(Run *run, HeapItem item)
     Family *family = search_family(run->search, pins);
     if (!family) {
         stats->illegal++;
+        return;
+    }
+    if (!pins_plain(pins)) {
+        settle_even(run, item.rank, pins, family);
         return;
     }
     Arena *scratch = arena_new("cuts");
@@ -444,11 +495,9 @@ static void fill_heap(Run *run, bool inside)
             continue;
         }
         int64_t work = work_ns(&run->search->work, run->problem, pins);
-        heap_push(&run->heap,
-                  (HeapItem){.bound = pipeline_bound(work, pins->pp, micros_of(run, pins)) +
-                                      end_bound(run),
-                             .rank = i * MAX_LABELS,
-                             .block = NONE});
+        heap_push(&run->heap, (HeapItem){.bound = rows_bound(run, pins, work) + end_bound(run),
+                                         .rank = i * MAX_LABELS,
+                                         .block = NONE});
     }
 }
 

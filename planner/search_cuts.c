@@ -79,7 +79,7 @@ static int64_t busy_least(const CutTable *table, int stage, int begin, int end)
 
 static int64_t busy_of(const CutTable *table, int stage, int begin, const StageCost *cost)
 {
-    int64_t own = (cost->forward_ns + cost->backward_ns) * table->family->order->micros;
+    int64_t own = (cost->ns[PART_F] + cost->ns[PART_B]) * table->family->order->micros;
     int64_t here = table->forward[begin] + table->hop_forward[stage] + own + cost->norm_least_ns;
     int64_t back = table->both[begin] + table->hop_both[stage] + own + table->first_norm;
     return num_larger(here, back);
@@ -138,7 +138,7 @@ static void fill_completions(CutTable *table)
 static void fill_sums(CutTable *table)
 {
     const Family *family = table->family;
-    OrderTimes hops = {{0}, {0}, {0}, {0}};
+    OrderTimes hops = {.hop_forward = {0}};
     family_hops(family, &hops);
     for (int s = 0; s + 1 < table->stages; s++) {
         table->hop_forward[s + 1] = table->hop_forward[s] + hops.hop_forward[s];
@@ -204,9 +204,9 @@ static int64_t plan_bytes(CutTable *table, const int *first_link)
 
 static int64_t form_at(const LearnedPath *form, int stage, const StageCost *cost)
 {
-    return form->path.forward[stage] * cost->forward_ns +
-           form->path.backward[stage] * cost->backward_ns +
-           (stage == form->path.stage ? cost->norm_least_ns : 0);
+    return form->path.time[PART_F][stage] * cost->ns[PART_F] +
+           form->path.time[PART_B][stage] * cost->ns[PART_B] +
+           (stage == form->path.chunk ? cost->norm_least_ns : 0);
 }
 
 /* The least sum of the path over the stages from each place on. */

@@ -29,11 +29,15 @@ int64_t pipeline_bound(int64_t work, int stages, int64_t micros);
  * state, and of one micro-batch's saved values. */
 int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins);
 
+/* One chunk on every stage, and backward in one part: busy paths bound such plans. */
+bool pins_plain(const Pins *pins);
+bool pins_split(const Pins *pins);
+
 /* ---- search_cuts.c ---- */
 
 typedef struct Cuts {
     int64_t step_ns; /* INT64_MAX: none is better than `below` */
-    int first_link[MAX_STAGES + 1];
+    int first_link[MAX_CHUNKS + 1];
     int64_t bytes;
 } Cuts;
 

@@ -18,16 +18,46 @@ typedef struct Space {
     VEC(Pins) list;
 } Space;
 
+/* As many chunks as the schedule has, each with a link, and micro-batches enough. */
+static bool is_possible(const Space *space, const Pins *pins)
+{
+    const ScheduleInfo *info = &schedule_info[schedule_by_name(pins->schedule)];
+    const Problem *problem = space->problem;
+    int chunks = pins_chunks(pins);
+    int64_t micros = problem->job.global_batch / (pins->micro_batch * pins->dp);
+    if (pins->table)
+        return pins->table->stages == pins->pp && pins->table->micros == micros &&
+               chunks <= problem->net->chain.n;
+    return pins->chunks >= info->least && pins->chunks <= info->most && chunks <= MAX_CHUNKS &&
+           chunks <= problem->net->chain.n && micros >= info->cover * pins->pp &&
+           (pins->cuts == 0 || pins->cuts == chunks);
+}
+
+bool pins_split(const Pins *pins)
+{
+    return pins->table ? schedule_splits(pins->table)
+                       : schedule_info[schedule_by_name(pins->schedule)].splits;
+}
+
+bool pins_plain(const Pins *pins)
+{
+    return pins_chunks(pins) == pins->pp && !pins_split(pins);
+}
+
 static void add_schedules(Space *space, Pins *pins)
 {
-    static const ScheduleKind order[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE};
-    for (int i = 0; i < 2; i++) {
+    static const ScheduleKind order[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE,     SCHEDULE_ZBH1,
+                                         SCHEDULE_ZBV,  SCHEDULE_DUALPIPEV, SCHEDULE_INTERLEAVED,
+                                         SCHEDULE_TABLE};
+    for (int i = 0; i < (int)(sizeof order / sizeof *order); i++) {
         const char *text = schedule_text[order[i]];
         bool wanted = space->pins->schedule ? str_eq(space->pins->schedule, text)
-                                            : pins->pp > 1 || order[i] == SCHEDULE_1F1B;
-        pins->schedule = text;
-        if (wanted)
-            vec_push(space->arena, &space->list) = *pins;
+                                            : i < 2 && (pins->pp > 1 || i == 0);
+        Pins own = *pins;
+        own.schedule = text;
+        own.chunks = space->pins->chunks > 0 ? space->pins->chunks : schedule_info[order[i]].least;
+        if (wanted && is_possible(space, &own))
+            vec_push(space->arena, &space->list) = own;
     }
 }
 
@@ -131,7 +161,10 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
     Space space = {arena, problem, pins, {0}};
     int most = problem->net->chain.n; /* links: the ends of the chain may be stages of their own */
     int widest = pins->tp > 0 ? pins->tp : most_tp(problem->net);
-    int stages = pins->cuts ? pins->cuts : pins->pp;
+    int each = pins->chunks > 0 ? pins->chunks
+               : pins->schedule ? schedule_info[schedule_by_name(pins->schedule)].least
+                                : 1;
+    int stages = pins->cuts && !pins->table ? pins->cuts / each : pins->pp;
     for (int pp = 1; pp <= MAX_STAGES && pp <= most; pp++) {
         if (!cuts_possible(problem, pins) || problem->ranks % pp != 0 || !pinned_to(stages, pp) ||
             !pinned_to(pins->pp, pp))

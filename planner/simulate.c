@@ -56,8 +56,14 @@ static int class_of_body(const Program *program, const Body *body)
 
 static int64_t inst_index(const Body *body, const Inst *inst)
 {
-    bool forward = inst >= body->forward.at && inst < body->forward.at + body->forward.n;
-    return forward ? inst - body->forward.at : body->forward.n + (inst - body->backward.at);
+    int64_t before = 0;
+    for (int l = 0; l < BODY_LISTS; l++) {
+        const InstList *list = body_list(body, l);
+        if (inst >= list->at && inst < list->at + list->n)
+            return before + (inst - list->at);
+        before += list->n;
+    }
+    BUG("no instruction of class %s", body->graph->name);
 }
 
 static int64_t operand_bytes(const Step *step)
@@ -132,8 +138,8 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
 
 static bool in_backward(const Step *step)
 {
-    return step->inst && step->inst >= step->body->backward.at &&
-           step->inst < step->body->backward.at + step->body->backward.n;
+    return step->inst && !(step->inst >= step->body->forward.at &&
+                           step->inst < step->body->forward.at + step->body->forward.n);
 }
 
 const char *inst_traffic(const Body *body, const Inst *inst)
@@ -313,7 +319,7 @@ static Meeting *meeting_of(Simulation *sim, const Step *step)
     switch (step->kind) {
     case STEP_SEND:
     case STEP_RECV:
-        return &sim->message[(low * 2 + (int)step->message) * micros + step->micro];
+        return &sim->message[(step->boundary * 2 + (int)step->message) * micros + step->micro];
     case STEP_TIED:
         return &sim->tied[low * sim->most_tied + sim->lane[step->stage].tied];
     case STEP_WORLD:
@@ -396,12 +402,12 @@ static void fill_prices(Simulation *sim)
     for (int c = 0; c < classes; c++) {
         const Body *body = program->body[c];
         sim->price[c] = card_prices(sim->scratch, &sim->pricer, body);
-        sim->flops[c] = ARENA_ARRAY(sim->scratch, int64_t, body->forward.n + body->backward.n + 1);
-        for (int i = 0; i < body->forward.n; i++)
-            sim->flops[c][i] = inst_flops(&sim->pricer, body, &body->forward.at[i]);
-        for (int i = 0; i < body->backward.n; i++)
-            sim->flops[c][body->forward.n + i] =
-                inst_flops(&sim->pricer, body, &body->backward.at[i]);
+        int n = 0;
+        sim->flops[c] = ARENA_ARRAY(sim->scratch, int64_t,
+                                    body->forward.n + body->backward.n + body->weight.n + 1);
+        for (int l = 0; l < BODY_LISTS; l++)
+            for (int i = 0; i < body_list(body, l)->n; i++)
+                sim->flops[c][n++] = inst_flops(&sim->pricer, body, &body_list(body, l)->at[i]);
     }
 }
 
@@ -425,7 +431,7 @@ StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *t
     sim.pricer =
         (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
     fill_prices(&sim);
-    sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->stages * plan->micro_batches);
+    sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->chunks * plan->micro_batches);
     sim.most_tied = most_buckets(program);
     sim.tied = ARENA_ARRAY(scratch, Meeting, program->stages * sim.most_tied);
     sim.lane = ARENA_ARRAY(scratch, Lane, program->stages);

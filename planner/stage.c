@@ -43,7 +43,7 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
     family->pricer.state_atoms = family->state_atoms;
     int links = links_of(family);
     family->hop_bytes = family_card(family, 0)->out_bytes;
-    family->cost = ARENA_ARRAY(arena, StageCost *, links * (links + 1));
+    family->cost = ARENA_ARRAY(arena, StageCost *, 2 * links * (links + 1));
     family->uniform = true;
     for (int i = 1; i + 1 < links; i++)
         family->uniform &= class_of(family, i) == class_of(family, 1);
@@ -60,9 +60,11 @@ void family_hops(const Family *family, OrderTimes *ret)
 {
     const Cluster *cluster = family->problem->cluster;
     int ranks = mesh_ranks(&family->mesh);
-    for (int s = 0; s + 1 < family->order->stages; s++) {
-        int level = stage_level(cluster, ranks, s, s + 1);
-        ret->hop_forward[s] = ret->hop_backward[s] = price_p2p(cluster, level, family->hop_bytes);
+    const int *holder = family->order->holder;
+    for (int c = 0; c + 1 < family->order->chunks; c++) {
+        int level = stage_level(cluster, ranks, holder[c], holder[c + 1]);
+        ret->hop_forward[c] = ret->hop_backward[c] =
+            holder[c] == holder[c + 1] ? 0 : price_p2p(cluster, level, family->hop_bytes);
     }
 }
 
@@ -144,10 +146,10 @@ typedef struct StageGroup {
     AtomSet sharded, partial; /* on the family's mesh */
     bool tied;
     double rate;
-    int share; /* ranks that cut the optimizer's share */
-    int64_t *block,
-        *ready; /* per link of the stage: elements, 0 where it has none; its readiness */
-    int *runs;  /* per link: runs of one decay flag */
+    int share;                    /* ranks that cut the optimizer's share */
+    int64_t *block;               /* per link of the stage: elements, 0 where it has none */
+    int64_t *ready, *ready_whole; /* its readiness, in W and in a whole backward */
+    int *runs;                    /* per link: runs of one decay flag */
     int64_t elements;
 } StageGroup;
 
@@ -181,15 +183,22 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
                           .share = list_extent(&family->mesh, &share),
                           .block = ARENA_ARRAY(scratch, int64_t, links),
                           .ready = ARENA_ARRAY(scratch, int64_t, links),
+                          .ready_whole = ARENA_ARRAY(scratch, int64_t, links),
                           .runs = ARENA_ARRAY(scratch, int, links)};
     return group;
 }
 
 enum { MAX_GROUPS = 32 };
 
-/* Backward runs the links downwards: `offset` is where that of link i begins in the row. */
-static void fill_groups(Arena *scratch, const Family *family, int begin, int end,
-                        const int64_t *offset, StageCost *cost, Groups *ret)
+/* Backward runs the links downwards: where that of link i begins in a row of W (or of the whole),
+ * and its W in a row of I and W together. */
+typedef struct Offsets {
+    int64_t *own, *whole;
+} Offsets;
+
+/* together: the other home of tied parameters is on the same stage, in another chunk. */
+static void fill_groups(Arena *scratch, const Family *family, int begin, int end, bool together,
+                        const Offsets *offset, StageCost *cost, Groups *ret)
 {
     ret->at = ARENA_ARRAY(scratch, StageGroup, MAX_GROUPS);
     cost->other_home = NONE;
@@ -197,7 +206,8 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
         const Card *card = family_card(family, i);
         for (int g = 0; g < card->groups; g++) {
             const CardGroup *from = &card->group[g];
-            bool inside = from->tied >= begin && from->tied < end;
+            bool inside =
+                from->tied != NONE && (together || (from->tied >= begin && from->tied < end));
             if (inside && from->second)
                 continue; /* the first use owns the storage */
             bool tied = from->tied != NONE && !inside;
@@ -205,9 +215,10 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
                 cost->other_home = from->tied;
             CHECK(ret->n < MAX_GROUPS);
             StageGroup *group = group_for(scratch, family, ret, from, tied, end - begin);
-            int64_t ready = offset[i - begin] + from->ready_ns;
+            int64_t *ready = &group->ready[i - begin], *whole = &group->ready_whole[i - begin];
             group->block[i - begin] += from->elements;
-            group->ready[i - begin] = num_larger(group->ready[i - begin], ready);
+            *ready = num_larger(*ready, offset->own[i - begin] + from->ready_ns);
+            *whole = num_larger(*whole, offset->whole[i - begin] + from->ready_ns);
             group->runs[i - begin] += from->decay_runs;
         }
     }
@@ -223,8 +234,8 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 
 /* ---- buckets ---- */
 
-static void put_bucket(Family *family, const StageGroup *group, int close_link, int64_t elements,
-                       int64_t ready, int runs, StageCost *cost)
+static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
+                               int64_t elements, int runs, StageCost *cost)
 {
     const Recipe *recipe = family->pricer.recipe;
     const Device *device = &family->problem->cluster->device;
@@ -241,7 +252,6 @@ static void put_bucket(Family *family, const StageGroup *group, int close_link, 
         .elements = elements,
         .share_elements = share,
         .tied = group->tied,
-        .ready_ns = ready,
         .reduce_ns = flat_ns(family, &path->reduce, elements, gradient),
         .sumsq_ns = price_stream(device, share * gradient) + device->launch_ns,
         .update_ns = price_stream(device, share * (2 * weight + gradient + state)) +
@@ -249,13 +259,14 @@ static void put_bucket(Family *family, const StageGroup *group, int close_link, 
         .gather_ns = flat_ns(family, &path->gather, share, weight),
         .share_bytes = share * gradient,
     };
+    return bucket;
 }
 
 /* From the last link, whose gradients are complete first, down. */
 static void cut_group(Family *family, const StageGroup *group, int begin, int end, StageCost *cost)
 {
     int64_t limit = family->bucket_bytes / dtype_bytes(family->pricer.recipe->gradient);
-    int64_t elements = 0, ready = 0;
+    int64_t elements = 0, ready = 0, whole = 0;
     int runs = 0, lowest = end;
     for (int i = end - begin - 1; i >= 0; i--)
         if (group->block[i])
@@ -265,10 +276,13 @@ static void cut_group(Family *family, const StageGroup *group, int begin, int en
             continue;
         elements += group->block[i];
         ready = num_larger(ready, group->ready[i]);
+        whole = num_larger(whole, group->ready_whole[i]);
         runs += group->runs[i];
         if (elements >= limit || i == lowest) {
-            put_bucket(family, group, begin + i, elements, ready, runs, cost);
-            elements = ready = runs = 0;
+            StageBucket *bucket = put_bucket(family, group, begin + i, elements, runs, cost);
+            bucket->ready_ns = ready;
+            bucket->ready_whole_ns = whole;
+            elements = ready = whole = runs = 0;
         }
     }
 }
@@ -294,7 +308,7 @@ static void time_buckets(StageCost *cost, int begin, int end)
 /* When this rank's sum of squares is known, from the start of the last backward row. */
 static int64_t norm_time(const StageCost *cost, int64_t launch, int64_t tied_end)
 {
-    int64_t clock = cost->backward_ns;
+    int64_t clock = cost->ns[PART_B];
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
         int64_t ready =
@@ -318,7 +332,7 @@ static void fill_ends(const Family *family, int begin, int end, StageCost *cost)
 {
     const Cluster *cluster = family->problem->cluster;
     int64_t launch = cluster->device.launch_ns;
-    cost->norm_ns = norm_time(cost, launch, 0) - cost->backward_ns;
+    cost->norm_ns = norm_time(cost, launch, 0) - cost->ns[PART_B];
     int64_t tied = 0;
     for (int b = 0; b < cost->buckets; b++)
         if (cost->bucket[b].tied) {
@@ -326,7 +340,7 @@ static void fill_ends(const Family *family, int begin, int end, StageCost *cost)
             tied = num_larger(tied, num_larger(cost->reduced_ns, cost->bucket[b].reduced_ns));
             tied += level == NONE ? 0 : price_pair(cluster, level, cost->bucket[b].share_bytes);
         }
-    cost->norm_least_ns = norm_time(cost, launch, tied) - cost->backward_ns;
+    cost->norm_least_ns = norm_time(cost, launch, tied) - cost->ns[PART_B];
     int64_t compute = 0, gather = 0;
     for (int b = 0; b < cost->buckets; b++) {
         compute += cost->bucket[b].update_ns;
@@ -351,6 +365,16 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
     }
 }
 
+static void fill_saved(const Card *card, bool first, bool last, int64_t *stride)
+{
+    for (int kind = 0; kind < SAVED_KINDS; kind++)
+        stride[RING_SAVED + kind] += card->saved_bytes[kind];
+    if (card->saves_in && !first)
+        stride[card->saves_in_late ? RING_SAVED_W : RING_SAVED] += card->in_bytes;
+    if (card->saves_grad_in && !last)
+        stride[RING_SAVED_IW] += card->grad_in_bytes;
+}
+
 static void fill_rings(const Family *family, int begin, int end, StageCost *cost)
 {
     const Card *head = family_card(family, begin);
@@ -359,9 +383,7 @@ static void fill_rings(const Family *family, int begin, int end, StageCost *cost
     int64_t pass = 0, scratch = 0;
     for (int i = begin; i < end; i++) {
         const Card *card = family_card(family, i);
-        cost->stride[RING_SAVED] += card->saved_bytes;
-        if (card->saves_in && i > begin)
-            cost->stride[RING_SAVED] += card->in_bytes;
+        fill_saved(card, i == begin, i == end - 1, cost->stride);
         for (int d = 0; d < DATA_COUNT; d++)
             if (card->data_bytes[d] && !data[d]) {
                 data[d] = true;
@@ -369,7 +391,7 @@ static void fill_rings(const Family *family, int begin, int end, StageCost *cost
             }
         if (i > begin && !card->saves_in)
             pass = num_larger(pass, card->in_bytes);
-        if (i > begin)
+        if (i > begin && !family_card(family, i - 1)->saves_grad_in)
             pass = num_larger(pass, card->grad_out_bytes);
         scratch = num_larger(scratch, card->scratch_bytes);
     }
@@ -377,39 +399,88 @@ static void fill_rings(const Family *family, int begin, int end, StageCost *cost
     cost->stride[RING_OUT] = last ? 0 : tail->out_bytes;
     cost->stride[RING_GRAD_IN] = last ? 0 : tail->grad_in_bytes;
     cost->stride[RING_GRAD_OUT] = first ? 0 : head->grad_out_bytes;
+    cost->pass_bytes = pass;
+    cost->scratch_bytes = scratch;
     cost->transient_bytes = 4 * pass + scratch;
 }
 
-int64_t stage_bytes(const Family *family, const StageCost *cost, int stage)
+/* Of the slots of one chunk; what a neighbour on the same stage reads has no ring of its own. */
+static int64_t ring_bytes(const Family *family, const StageCost *cost, int chunk)
 {
-    int64_t bytes = cost->fixed_bytes;
-    for (int ring = 0; ring < RING_COUNT; ring++)
-        bytes += cost->stride[ring] * family->order->slots[ring][stage];
+    const Order *order = family->order;
+    int64_t bytes = 0;
+    for (int ring = 0; ring < RING_COUNT; ring++) {
+        int to = ring == RING_OUT ? chunk + 1 : ring == RING_GRAD_OUT ? chunk - 1 : NONE;
+        bool mine = to < 0 || to >= order->chunks || order->holder[to] != order->holder[chunk];
+        bytes += mine ? cost->stride[ring] * order->slots[ring][chunk] : 0;
+    }
+    return bytes;
+}
+
+int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
+{
+    return cost->fixed_bytes + ring_bytes(family, cost, chunk);
+}
+
+StageBytes family_bytes(Family *family, const int *first_link, int stage)
+{
+    StageBytes bytes = {0};
+    int64_t pass = 0, scratch = 0;
+    for (int c = 0; c < family->order->chunks; c++) {
+        if (family->order->holder[c] != stage)
+            continue;
+        const StageCost *cost = family_chunk(family, first_link, c);
+        bytes.weights += cost->weight_bytes;
+        bytes.gradients += cost->gradient_bytes;
+        bytes.state += cost->state_bytes;
+        bytes.saved += ring_bytes(family, cost, c);
+        pass = num_larger(pass, cost->pass_bytes);
+        scratch = num_larger(scratch, cost->scratch_bytes);
+    }
+    bytes.transients = 4 * pass + scratch;
+    bytes.all = 64 * SCALAR_COUNT + bytes.weights + bytes.gradients + bytes.state + bytes.saved +
+                bytes.transients;
     return bytes;
 }
 
 /* ---- a stage ---- */
 
-static StageCost *make_cost(Family *family, int begin, int end)
+/* Lengths of the rows, and where in them each link's gradients begin. What a link begins early is
+ * not its gradients: they come as long before its end. */
+static Offsets fill_lengths(Arena *scratch, const Family *family, int begin, int end,
+                            StageCost *cost)
+{
+    Offsets offset = {ARENA_ARRAY(scratch, int64_t, end - begin),
+                      ARENA_ARRAY(scratch, int64_t, end - begin)};
+    bool split = family->deck->split;
+    for (int i = end - 1; i >= begin; i--) {
+        const Card *card = family_card(family, i);
+        bool top = i == end - 1;
+        cost->ns[PART_F] += i == begin ? card->forward.ns : card->forward.next_ns;
+        cost->ns[PART_I] += top ? card->backward.ns : card->backward.next_ns;
+        cost->ns[PART_W] += top ? card->weight.ns : card->weight.next_ns;
+        cost->ns[PART_B] = cost->ns[PART_I] + cost->ns[PART_W];
+        const CardSegment *adds = split ? &card->weight : &card->backward;
+        offset.own[i - begin] = cost->ns[split ? PART_W : PART_B] - adds->ns;
+        offset.whole[i - begin] = cost->ns[PART_B] - adds->ns;
+    }
+    return offset;
+}
+
+static StageCost *make_cost(Family *family, int begin, int end, bool together)
 {
     Arena *scratch = arena_new("stage");
     const Device *device = &family->problem->cluster->device;
     StageCost *cost = ARENA_NEW(family->arena, StageCost);
-    int64_t *offset = ARENA_ARRAY(scratch, int64_t, end - begin);
     int groups = 0;
-    for (int i = end - 1; i >= begin; i--) {
-        const Card *card = family_card(family, i);
-        cost->forward_ns += i == begin ? card->forward.ns : card->forward.next_ns;
-        cost->backward_ns += i == end - 1 ? card->backward.ns : card->backward.next_ns;
-        /* what a link begins early is not its gradients: they come as long before its end */
-        offset[i - begin] = cost->backward_ns - card->backward.ns;
-        groups += card->groups;
-    }
+    for (int i = begin; i < end; i++)
+        groups += family_card(family, i)->groups;
+    Offsets offset = fill_lengths(scratch, family, begin, end, cost);
     fill_rings(family, begin, end, cost);
     if (cost->stride[RING_DATA])
-        cost->forward_ns += price_stream(device, cost->stride[RING_DATA]) + device->launch_ns;
+        cost->ns[PART_F] += price_stream(device, cost->stride[RING_DATA]) + device->launch_ns;
     Groups made = {0};
-    fill_groups(scratch, family, begin, end, offset, cost, &made);
+    fill_groups(scratch, family, begin, end, together, &offset, cost, &made);
     fill_static(family, &made, cost);
     cost->bucket = ARENA_ARRAY(family->arena, StageBucket, groups + 1);
     for (int g = 0; g < made.n; g++)
@@ -422,99 +493,49 @@ static StageCost *make_cost(Family *family, int begin, int end)
     return cost;
 }
 
-/* Runs of the same classes cost the same: where all inner links are of one class, those that begin
- * at link 1 speak for the others. */
-static int canonical_begin(const Family *family, int begin, int end)
+int family_begin(const Family *family, int begin, int end)
 {
     bool inner = begin > 0 && end < links_of(family);
     return inner && family->uniform ? 1 : begin;
 }
 
+static const StageCost *cost_of(Family *family, int first_link, int end_link, bool together)
+{
+    int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
+    StageCost **slot = &family->cost[2 * (begin * (links_of(family) + 1) + end) + together];
+    if (!*slot)
+        *slot = make_cost(family, begin, end, together);
+    return *slot;
+}
+
 const StageCost *family_stage(Family *family, int first_link, int end_link)
 {
-    int begin = canonical_begin(family, first_link, end_link), end = end_link - first_link + begin;
-    StageCost **slot = &family->cost[begin * (links_of(family) + 1) + end];
-    if (!*slot)
-        *slot = make_cost(family, begin, end);
-    return *slot;
+    return cost_of(family, first_link, end_link, false);
 }
 
 /* ---- the whole plan ---- */
 
-static int stage_of(const int *first_link, int stages, int link)
+int chunk_with(const int *first_link, int chunks, int link)
 {
-    int stage = 0;
-    while (stage + 1 < stages && link >= first_link[stage + 1])
-        stage++;
-    return stage;
+    int chunk = 0;
+    while (chunk + 1 < chunks && link >= first_link[chunk + 1])
+        chunk++;
+    return chunk;
 }
 
-/* When the tied sum of a stage ends: it begins when both homes have reduced their own. */
-static int64_t tied_end(Family *family, const int *first_link, const int64_t *start, int stage,
-                        const StageCost *cost)
+const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
 {
-    const Cluster *cluster = family->problem->cluster;
-    int stages = family->order->stages;
-    int other = stage_of(first_link, stages, cost->other_home);
-    const StageCost *there = family_stage(family, first_link[other], first_link[other + 1]);
-    int level = stage_level(cluster, mesh_ranks(&family->mesh), stage, other);
-    int64_t clock = num_larger(start[stage] + cost->reduced_ns, start[other] + there->reduced_ns);
-    for (int b = 0; b < cost->buckets; b++)
-        if (cost->bucket[b].tied) {
-            /* it waits for the accumulators too, where nothing reduces them first */
-            clock = num_larger(clock, start[stage] + cost->bucket[b].reduced_ns);
-            clock += price_pair(cluster, level, cost->bucket[b].share_bytes);
+    const Order *order = family->order;
+    int begin = first_link[chunk], end = first_link[chunk + 1];
+    bool together = false;
+    for (int i = begin; i < end && order->chunks > order->stages; i++) {
+        const Card *card = family_card(family, i);
+        for (int g = 0; g < card->groups; g++) {
+            if (card->group[g].tied == NONE)
+                continue;
+            int other = chunk_with(first_link, order->chunks, card->group[g].tied);
+            together |= other != chunk && order->holder[other] == order->holder[chunk];
         }
-    return clock;
-}
-
-int family_pair_bytes(const Family *family)
-{
-    return 2 * dtype_bytes(family->pricer.recipe->gradient);
-}
-
-int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret)
-{
-    const Cluster *cluster = family->problem->cluster;
-    int64_t start[MAX_STAGES], norm = 0, update = 0, launch = cluster->device.launch_ns;
-    int stages = family->order->stages;
-    for (int s = 0; s < stages; s++)
-        start[s] = row_end[family->order->last[s]] -
-                   family_stage(family, first_link[s], first_link[s + 1])->backward_ns;
-    for (int s = 0; s < stages; s++) {
-        const StageCost *cost = family_stage(family, first_link[s], first_link[s + 1]);
-        ret[s].row_end = start[s] + cost->backward_ns;
-        ret[s].norm = ret[s].row_end + cost->norm_ns;
-        if (cost->other_home != NONE) {
-            int64_t end = tied_end(family, first_link, start, s, cost);
-            ret[s].norm = start[s] + norm_time(cost, launch, end - start[s]);
-        }
-        norm = num_larger(norm, ret[s].norm);
-        update = num_larger(update, cost->update_ns);
     }
-    int64_t world = price_world(cluster, family->problem->ranks, family_pair_bytes(family));
-    for (int s = 0; s < stages; s++) {
-        ret[s].world_ns = world;
-        ret[s].world_end = norm + world;
-    }
-    return norm + world + launch + update;
-}
-
-void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
-{
-    family_hops(family, ret);
-    for (int s = 0; s < family->order->stages; s++) {
-        const StageCost *cost = family_stage(family, first_link[s], first_link[s + 1]);
-        ret->forward[s] = cost->forward_ns;
-        ret->backward[s] = cost->backward_ns;
-    }
-}
-
-int64_t family_segment(Family *family, const int *first_link, int64_t *end)
-{
-    OrderTimes times;
-    StageEnd ends[MAX_STAGES];
-    family_lengths(family, first_link, &times);
-    order_simulate(family->order, &times, end);
-    return family_ends(family, first_link, end, ends);
+    return cost_of(family, begin, end, together);
 }

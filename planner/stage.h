@@ -26,29 +26,32 @@ typedef struct Family {
     int64_t hop_bytes; /* of a message between stages */
     bool uniform;      /* all links but the first and the last are of one class */
     struct FlatPath *paths;
-    struct StageCost **cost; /* per (first link, end): filled when asked for */
+    struct StageCost **cost; /* per (first link, end, together): filled when asked for */
 } Family;
 
-/* One gradient bucket on its way: times are from the start of the stage's last backward row. */
+/* One gradient bucket on its way: times are from the start of the chunk's last row that adds to
+ * gradients, its W where backward is split. */
 typedef struct StageBucket {
     int close_link;              /* of the chain */
     bool tied;                   /* summed with the other home stage */
     const Path *reduce, *gather; /* of flat elements: to the share, and of the share home */
     int64_t elements, share_elements;
     int64_t ready_ns, reduce_ns, reduced_ns;
+    int64_t ready_whole_ns; /* in a row of I and W together */
     int64_t sumsq_ns, update_ns, gather_ns;
     int64_t share_bytes; /* of gradients, for the tied sum */
 } StageBucket;
 
 typedef struct StageCost {
-    int64_t forward_ns, backward_ns;
+    int64_t ns[PART_COUNT]; /* of a row of each part */
     int64_t norm_ns; /* from the last backward row's end until this rank's norm is known, without
                         tied sums */
     int64_t norm_least_ns; /* the same with tied sums that wait for nobody: never too much */
     int64_t update_ns;     /* from the clip coefficient to the last gather's end */
     int64_t fixed_bytes;   /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
-    int64_t stride[RING_COUNT];                                         /* bytes of a slot */
+    int64_t pass_bytes, scratch_bytes; /* which chunks of a stage share */
+    int64_t stride[RING_COUNT];        /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */
@@ -60,9 +63,23 @@ typedef struct StageCost {
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
                    int dp, bool zero);
 const Card *family_card(const Family *family, int link);
+/* A run of links as one chunk, the other home of whose tied parameters is on another stage. */
 const StageCost *family_stage(Family *family, int first_link, int end_link);
-/* Bytes of the stage's arena: never less than the layout of the lowered plan takes. */
-int64_t stage_bytes(const Family *family, const StageCost *cost, int stage);
+/* The chunk of a plan; first_link has chunks + 1 entries. */
+const StageCost *family_chunk(Family *family, const int *first_link, int chunk);
+/* Runs of the same classes cost the same: where all inner links are of one class, those that begin
+ * at link 1 speak for the others. The link at which the cost of a run was taken. */
+int family_begin(const Family *family, int first_link, int end_link);
+/* The chunk of a link of the chain. */
+int chunk_with(const int *first_link, int chunks, int link);
+/* Bytes of the arena of a stage that has this chunk alone: never less than the layout of the
+ * lowered plan takes. */
+int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk);
+/* The same of a stage with all of its chunks. */
+typedef struct StageBytes {
+    int64_t weights, gradients, state, saved, transients, all;
+} StageBytes;
+StageBytes family_bytes(Family *family, const int *first_link, int stage);
 int64_t family_budget(const Family *family); /* memory less margin */
 /* Lengths of hops between stages, by the level that each crosses. */
 void family_hops(const Family *family, OrderTimes *ret);
@@ -72,7 +89,7 @@ int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count);
 
 /* Bytes of {loss, norm}, which all ranks reduce together. */
 int family_pair_bytes(const Family *family);
-/* Lengths of rows and hops of a plan; first_link has stages + 1 entries. */
+/* Lengths of rows and hops of a plan; first_link has chunks + 1 entries. */
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 
 /* The end of the step on one stage, absolute. */
@@ -81,6 +98,7 @@ typedef struct StageEnd {
     int64_t norm;      /* its sum of squares is known */
     int64_t world_ns;  /* the reduction of all ranks, */
     int64_t world_end; /* which ends here for everyone */
+    int64_t update_ns; /* from the clip coefficient to its last gather's end */
 } StageEnd;
 /* Returns the end of the step. */
 int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret);

@@ -30,12 +30,17 @@ typedef enum {
     HOME_OUT,
     HOME_GRAD_IN,
     HOME_GRAD_OUT,
-    HOME_SAVED,
+    HOME_SAVED,    /* forward makes it, I (or the whole backward) reads it */
+    HOME_SAVED_W,  /* W reads it too: lives on to there */
+    HOME_SAVED_IW, /* I makes it, W reads it */
     HOME_TEMP,
     HOME_FUSED,
     HOME_COUNT
 } Home;
 extern const char *const home_text[HOME_COUNT];
+
+/* The kinds of saved values by where their lives end, in the order of their homes: a block each. */
+typedef enum { SAVED_I, SAVED_W, SAVED_IW, SAVED_KINDS } SavedKind;
 
 typedef struct Copy {
     const char
@@ -95,25 +100,33 @@ typedef struct Body {
     const Mesh *mesh;
     const Recipe *recipe;
     VEC(Copy) copies;
-    InstList forward, backward;
-    int in, out, grad_in, grad_out; /* the boundary copies, NONE at the chain's ends */
-    int loss;                       /* accumulator copy of the loss, or NONE */
-    int *param_copy, *acc_copy;     /* per param; acc_copy NONE for a parameter without gradient */
-    bool saves_in;                  /* backward reads the chain input: it lives in the saved ring */
-    int64_t saved_bytes, forward_temp_bytes, backward_temp_bytes;
+    InstList forward, backward, weight; /* weight: W, where backward is split and is I alone */
+    int in, out, grad_in, grad_out;     /* the boundary copies, NONE at the chain's ends */
+    int loss;                           /* accumulator copy of the loss, or NONE */
+    int *param_copy, *acc_copy; /* per param; acc_copy NONE for a parameter without gradient */
+    bool saves_in;              /* backward reads the chain input: it lives in a saved ring, */
+    bool saves_in_late;         /* which W reads too, so in that of the second kind */
+    bool saves_grad_in; /* W reads the gradient of the chain output: it lives in the third kind's */
+    int64_t saved_bytes[SAVED_KINDS];
+    int64_t forward_temp_bytes, backward_temp_bytes, weight_temp_bytes;
 } Body;
 
 /* Lowers one class: places every node as its choice says, delivers each use from the cheapest copy,
  * saves what backward reads, clones what is not kept, accumulates gradients, fuses neighbours, lays
- * out temps. BUG when the plan was not verified. */
+ * out temps. split: backward becomes two lists, I (gradients of the chain's input, by the flow of
+ * the nodes, with the clones these read) and W (the rest, and all that is added to accumulators);
+ * what W reads of I is saved. BUG when the plan was not verified. */
 Body *body_lower(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
-                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price);
+                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price, bool split);
 /* The same, pass by pass (pass.h): dumps what was asked for, stops where it was told to. Every pass
  * is verified. */
 Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
-                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price,
+                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price, bool split,
                         Passes *passes);
 
+/* The lists of a body in the order in which a micro-batch runs them. */
+enum { BODY_LISTS = 3 };
+const InstList *body_list(const Body *body, int which);
 /* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
  * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);

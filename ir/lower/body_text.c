@@ -47,14 +47,22 @@ static void put_inst(Str *str, const Body *body, const Inst *inst)
 void body_put_text(Str *str, const Body *body)
 {
     str_putf(str, "body %s  saved %lld B, scratch %lld B forward, %lld B backward\n",
-             body->graph->name, (long long)body->saved_bytes, (long long)body->forward_temp_bytes,
-             (long long)body->backward_temp_bytes);
+             body->graph->name, (long long)body->saved_bytes[SAVED_I],
+             (long long)body->forward_temp_bytes, (long long)body->backward_temp_bytes);
     str_put(str, " forward\n");
     for (int i = 0; i < body->forward.n; i++)
         put_inst(str, body, &body->forward.at[i]);
     str_put(str, " backward\n");
     for (int i = 0; i < body->backward.n; i++)
         put_inst(str, body, &body->backward.at[i]);
+    if (body->weight.n == 0)
+        return;
+    str_putf(str,
+             " weight  saved until here %lld B, from backward to here %lld B, scratch %lld B\n",
+             (long long)body->saved_bytes[SAVED_W], (long long)body->saved_bytes[SAVED_IW],
+             (long long)body->weight_temp_bytes);
+    for (int i = 0; i < body->weight.n; i++)
+        put_inst(str, body, &body->weight.at[i]);
 }
 
 /* ---- verifying
@@ -66,7 +74,7 @@ static bool born_before(const Home home)
            home == HOME_ACC;
 }
 
-/* Inputs exist when they are read. `made` spans both segments: saved copies cross over. */
+/* Inputs exist when they are read. `made` spans all lists: saved copies cross over. */
 static bool verify_order(const Body *body, const InstList *list, bool *made, Diag *diag)
 {
     bool good = true;
@@ -140,14 +148,14 @@ bool body_verify(const Body *body, Diag *diag)
 {
     Arena *scratch = arena_new("verify");
     bool *made = ARENA_ARRAY(scratch, bool, body->copies.n + 1);
-    bool good = verify_order(body, &body->forward, made, diag);
-    good &= verify_order(body, &body->backward, made, diag);
-    const InstList *list[2] = {&body->forward, &body->backward};
-    for (int s = 0; s < 2; s++) {
-        for (int i = 0; i < list[s]->n; i++)
-            if (list[s]->at[i].kind == INST_KERNEL)
-                good &= verify_kernel(body, &list[s]->at[i], diag);
-        good &= verify_temps(body, list[s], scratch, diag);
+    bool good = true;
+    for (int l = 0; l < BODY_LISTS; l++) {
+        const InstList *list = body_list(body, l);
+        good &= verify_order(body, list, made, diag);
+        for (int i = 0; i < list->n; i++)
+            if (list->at[i].kind == INST_KERNEL)
+                good &= verify_kernel(body, &list->at[i], diag);
+        good &= verify_temps(body, list, scratch, diag);
     }
     arena_free(scratch);
     return good;

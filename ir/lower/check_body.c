@@ -277,9 +277,29 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
                 good = check_fault(check, "class %s: %s is stored and has no place",
                                    body->graph->name, value_name(body, id));
             made_at[id] = i;
-            saved[id] |= body->copies.at[id].home == HOME_SAVED;
+            saved[id] |=
+                body->copies.at[id].home >= HOME_SAVED && body->copies.at[id].home <= HOME_SAVED_IW;
         }
     }
+    return good;
+}
+
+/* W reads nothing whose life ends with I, and I adds to no gradient when there is a W. */
+static bool check_late(Check *check, const Body *body)
+{
+    bool good = true;
+    for (int i = 0; i < body->weight.n; i++)
+        for (int k = 0; k < body->weight.at[i].ins; k++) {
+            const Copy *copy = &body->copies.at[body->weight.at[i].in[k]];
+            if (copy->home == HOME_SAVED || (copy->home == HOME_IN && !body->saves_in_late) ||
+                (copy->home == HOME_GRAD_IN && !body->saves_grad_in))
+                good = check_fault(check, "class %s: W reads %s, whose life ends before",
+                                   body->graph->name, copy->name);
+        }
+    for (int i = 0; body->weight.n > 0 && i < body->backward.n; i++)
+        for (int k = 0; k < body->backward.at[i].outs; k++)
+            if (body->copies.at[body->backward.at[i].out[k]].home == HOME_ACC)
+                good = check_fault(check, "class %s: I adds to a gradient", body->graph->name);
     return good;
 }
 
@@ -291,11 +311,12 @@ static bool check_nodes(Check *check, const Body *body)
     Arena *scratch = arena_new("nodes");
     int *runs[2] = {ARENA_ARRAY(scratch, int, graph->nodes.n + 1),
                     ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
-    const InstList *list[2] = {&body->forward, &body->backward};
-    for (int s = 0; s < 2; s++)
-        for (int i = 0; i < list[s]->n; i++)
-            for (int k = 0; list[s]->at[i].kind == INST_KERNEL && k < list[s]->at[i].nodes; k++)
-                runs[s][list[s]->at[i].node[k]]++;
+    for (int l = 0; l < BODY_LISTS; l++) {
+        const InstList *list = body_list(body, l);
+        for (int i = 0; i < list->n; i++)
+            for (int k = 0; list->at[i].kind == INST_KERNEL && k < list->at[i].nodes; k++)
+                runs[l > 0][list->at[i].node[k]]++;
+    }
     bool good = true;
     for (int n = 0; n < graph->nodes.n; n++) {
         bool forward = graph->nodes.at[n].seg == SEG_FORWARD;
@@ -322,8 +343,9 @@ static bool check_accumulators(Check *check, const Body *body)
                                graph->name, graph->params.at[p].name);
             continue;
         }
-        for (int i = 0; id != NONE && i < body->backward.n; i++)
-            writes += holds(body->backward.at[i].out, body->backward.at[i].outs, id);
+        const InstList *adds = body->weight.n ? &body->weight : &body->backward;
+        for (int i = 0; id != NONE && i < adds->n; i++)
+            writes += holds(adds->at[i].out, adds->at[i].outs, id);
         if (id != NONE &&
             (writes != 1 || body->copies.at[id].home != HOME_ACC || body->copies.at[id].param != p))
             good =
@@ -398,14 +420,15 @@ static bool check_saved(Check *check, const Body *body)
     bool good = true;
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *a = &body->copies.at[i];
-        if (a->home != HOME_SAVED || a->alias != NONE)
+        if (a->home < HOME_SAVED || a->home > HOME_SAVED_IW || a->alias != NONE)
             continue;
-        if (a->offset < 0 || a->offset + a->bytes > body->saved_bytes)
+        int64_t block = body->saved_bytes[a->home - HOME_SAVED];
+        if (a->offset < 0 || a->offset + a->bytes > block)
             good = check_fault(check, "class %s: %s leaves the saved block of %lld bytes",
-                               body->graph->name, a->name, (long long)body->saved_bytes);
+                               body->graph->name, a->name, (long long)block);
         for (int j = 0; j < i; j++) {
             const Copy *b = &body->copies.at[j];
-            if (b->home == HOME_SAVED && b->alias == NONE && a->offset < b->offset + b->bytes &&
+            if (b->home == a->home && b->alias == NONE && a->offset < b->offset + b->bytes &&
                 b->offset < a->offset + a->bytes)
                 good = check_fault(check, "class %s: %s and %s are saved in the same bytes",
                                    body->graph->name, a->name, b->name);
@@ -425,11 +448,14 @@ bool check_body(Check *check, const Body *body)
     good &= check_copies(check, body);
     good &= check_list(check, body, &body->forward, SEG_FORWARD, made_at, saved);
     good &= check_list(check, body, &body->backward, SEG_BACKWARD, made_at, saved);
+    good &= check_late(check, body);
+    good &= check_list(check, body, &body->weight, SEG_BACKWARD, made_at, saved);
     good &= check_nodes(check, body);
     good &= check_accumulators(check, body);
     good &= check_saved(check, body);
     good &= check_temps(check, body, &body->forward, body->forward_temp_bytes);
     good &= check_temps(check, body, &body->backward, body->backward_temp_bytes);
+    good &= check_temps(check, body, &body->weight, body->weight_temp_bytes);
     arena_free(scratch);
     return good;
 }
@@ -443,6 +469,30 @@ static bool same_block(const Body *a, int x, const Body *b, int y)
     const Copy *from = &a->copies.at[x], *to = &b->copies.at[y];
     return place_equal(&from->place, &to->place) && from->dtype == to->dtype &&
            from->bytes == to->bytes && memcmp(from->local, to->local, sizeof from->local) == 0;
+}
+
+/* Every link of the chain is on one stage, and the chunks of a stage are its links in order. */
+static bool check_cover(Check *check)
+{
+    const Program *program = check->program;
+    const Net *net = program->net;
+    int at = 0;
+    for (int c = 0; c < program->chunks; c++) {
+        const StageProgram *stage = &program->stage[chunk_stage(program, c)];
+        const Chunk *chunk = &stage->chunk[chunk_of_stage(program, c)];
+        if (chunk->index != c || chunk->begin >= chunk->end)
+            return check_fault(check, "stage %d: chunk %d is not where it should be", stage->index,
+                               c);
+        for (int i = chunk->begin; i < chunk->end; i++, at++) {
+            const StageLink *link = &stage->link[i];
+            if (link->link != at || at >= net->chain.n || &stage->chunk[link->chunk] != chunk ||
+                link->body != program->body[net->chain.at[at].class])
+                return check_fault(check, "stage %d: its link %d is not link %d of the chain",
+                                   stage->index, i, at);
+        }
+    }
+    return at == net->chain.n ||
+           check_fault(check, "the stages hold %d of the %d links of the chain", at, net->chain.n);
 }
 
 bool check_chain(Check *check)
@@ -462,17 +512,5 @@ bool check_chain(Check *check)
                 check, "links %d and %d: %s hands back its gradient otherwise than %s takes it", i,
                 i + 1, b->graph->name, a->graph->name);
     }
-    int at = 0;
-    for (int s = 0; s < program->stages; s++)
-        for (int i = 0; i < program->stage[s].links; i++, at++) {
-            const StageLink *link = &program->stage[s].link[i];
-            if (link->link != at || at >= net->chain.n ||
-                link->body != program->body[net->chain.at[at].class])
-                return check_fault(check, "stage %d: its link %d is not link %d of the chain", s, i,
-                                   at);
-        }
-    if (at != net->chain.n)
-        good =
-            check_fault(check, "the stages hold %d of the %d links of the chain", at, net->chain.n);
-    return good;
+    return check_cover(check) && good;
 }

@@ -293,19 +293,23 @@ static bool is_home(const Region *region, Home home)
     case HOME_ACC:
         return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS;
     case HOME_IN:
-        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED
+        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
                                            : region->kind == REGION_PASS && k < 2;
-    case HOME_OUT:
-        return region->kind == REGION_RING ? k == RING_OUT || k == RING_SAVED
-                                           : region->kind == REGION_PASS && k < 2;
+    case HOME_OUT: /* in the ring of the next chunk, where this stage has it */
+        return region->kind == REGION_RING
+                   ? k == RING_OUT || k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
+                   : region->kind == REGION_PASS && k < 2;
     case HOME_GRAD_IN:
-        return region->kind == REGION_RING ? k == RING_GRAD_IN
+        return region->kind == REGION_RING ? k == RING_GRAD_IN || k == RING_SAVED_IW
                                            : region->kind == REGION_PASS && k >= 2;
     case HOME_GRAD_OUT:
-        return region->kind == REGION_RING ? k == RING_GRAD_OUT
-                                           : region->kind == REGION_PASS && k >= 2;
+        return region->kind == REGION_RING
+                   ? k == RING_GRAD_OUT || k == RING_GRAD_IN || k == RING_SAVED_IW
+                   : region->kind == REGION_PASS && k >= 2;
     case HOME_SAVED:
-        return region->kind == REGION_RING && k == RING_SAVED;
+    case HOME_SAVED_W:
+    case HOME_SAVED_IW:
+        return region->kind == REGION_RING && k == RING_SAVED + (int)(home - HOME_SAVED);
     case HOME_TEMP:
         return region->kind == REGION_SCRATCH;
     default:
@@ -337,13 +341,14 @@ static bool check_place(CellRun *run, const TraceStep *step, const Operand *oper
         const Copy *copy = operand->copy;
         for (int hops = 0; copy->alias != NONE && hops < body->copies.n; hops++)
             copy = &body->copies.at[copy->alias];
-        const Ring *ring = region->kind == REGION_RING ? &stage->ring[region->index] : NULL;
+        const Ring *ring =
+            region->kind == REGION_RING ? &stage->chunk[region->chunk].ring[region->index] : NULL;
         int64_t slot = ring ? (operand->address - ring->base) / ring->stride : 0;
         if (!is_home(region, copy->home) ||
             !is_fixed_place(stage, &stage->link[step->link], copy, operand->address))
             what = "is not where its kind of value lives";
         else if (ring &&
-                 (slot != step->micro % ring->n ||
+                 (slot != ring_slot(ring, step->micro) ||
                   (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
             what = "lies outside of its micro-batch's slot";
     }

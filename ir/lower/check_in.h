@@ -36,7 +36,8 @@ extern const char *const region_text[REGION_COUNT];
 
 typedef struct Region {
     RegionKind kind;
-    int index; /* of the group, ring or pass buffer */
+    int index; /* of the group or pass buffer; of a ring: of its kind */
+    int chunk; /* of a ring: of the stage */
     int64_t begin, end;
 } Region;
 
@@ -64,6 +65,7 @@ typedef struct TraceStep {
     int64_t seq;
     int round, entry, link, micro, bucket, peer;
     MsgKind message;
+    int boundary;
     bool first, decay;
     const Body *body;
     const Inst *inst;
@@ -108,7 +110,7 @@ typedef struct Crossing { /* one Step that another stage takes part in */
     StepKind kind;
     Stream stream;
     MsgKind message;
-    int peer, micro, round, bucket;
+    int peer, micro, round, bucket, boundary;
     int64_t bytes;
     const Copy *copy;
     int step; /* of the trace it came from */

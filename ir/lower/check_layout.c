@@ -26,13 +26,21 @@ static int by_begin(const void *a, const void *b)
 static void put_region(RegionList *list, RegionKind kind, int index, int64_t begin, int64_t bytes)
 {
     if (bytes > 0)
-        list->at[list->n++] = (Region){kind, index, begin, begin + bytes};
+        list->at[list->n++] = (Region){kind, index, 0, begin, begin + bytes};
+}
+
+static void put_ring_region(RegionList *list, int chunk, int kind, const Ring *ring)
+{
+    int64_t bytes = ring->stride * ring->n;
+    if (bytes > 0)
+        list->at[list->n++] = (Region){REGION_RING, kind, chunk, ring->base, ring->base + bytes};
 }
 
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage)
 {
     const Recipe *recipe = program->recipe;
-    RegionList list = {0, ARENA_ARRAY(arena, Region, 5 * stage->groups.n + RING_COUNT + 6)};
+    RegionList list = {
+        0, ARENA_ARRAY(arena, Region, 5 * stage->groups.n + stage->chunks * RING_COUNT + 6)};
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * SCALAR_COUNT);
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
@@ -46,9 +54,9 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
         if (group->master != NONE)
             put_region(&list, REGION_MASTER, g, group->master, state);
     }
-    for (int k = 0; k < RING_COUNT; k++)
-        put_region(&list, REGION_RING, k, stage->ring[k].base,
-                   stage->ring[k].stride * stage->ring[k].n);
+    for (int c = 0; c < stage->chunks; c++)
+        for (int k = 0; k < RING_COUNT; k++)
+            put_ring_region(&list, c, k, &stage->chunk[c].ring[k]);
     for (int i = 0; i < 4; i++)
         put_region(&list, REGION_PASS, i, stage->pass[i], stage->pass_bytes);
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
@@ -271,13 +279,12 @@ static bool check_group(Check *check, const StageProgram *stage, int g)
 static bool check_members_whole(Check *check, const StageProgram *stage)
 {
     const Net *net = check->program->net;
-    int first = stage->link[0].link, last = stage->link[stage->links - 1].link;
     bool good = true;
     for (int p = 0; p < net->params.n; p++) {
         const NetParam *param = &net->params.at[p];
         bool here = false;
         for (int use = 0; use < param->uses; use++)
-            here |= param->link[use] >= first && param->link[use] <= last &&
+            here |= stage_find_link(stage, param->link[use]) != NONE &&
                     net->classes.at[param->use_class[use]]->params.at[param->use_param[use]].grad !=
                         NONE;
         int found = 0;
@@ -291,18 +298,25 @@ static bool check_members_whole(Check *check, const StageProgram *stage)
     return good;
 }
 
+static bool check_ring(Check *check, const StageProgram *stage, int kind, const Ring *ring)
+{
+    int micros = check->program->plan->micro_batches;
+    bool good = ring->stride >= 0 && ring->n >= 0 && (ring->stride == 0 || ring->n > 0) &&
+                ring->n <= micros;
+    for (int micro = 0; good && ring->slot && micro < micros; micro++)
+        good = ring->slot[micro] >= 0 && ring->slot[micro] < ring->n;
+    return good ||
+           check_fault(check,
+                       "stage %d: the %s ring has %d slots of %lld bytes for %d micro-batches",
+                       stage->index, ring_text[kind], ring->n, (long long)ring->stride, micros);
+}
+
 static bool check_rings(Check *check, const StageProgram *stage)
 {
     bool good = true;
-    for (int k = 0; k < RING_COUNT; k++) {
-        const Ring *ring = &stage->ring[k];
-        if (ring->stride < 0 || ring->n < 0 || (ring->stride > 0 && ring->n == 0) ||
-            ring->n > check->program->plan->micro_batches)
-            good = check_fault(
-                check, "stage %d: the %s ring has %d slots of %lld bytes for %d micro-batches",
-                stage->index, ring_text[k], ring->n, (long long)ring->stride,
-                check->program->plan->micro_batches);
-    }
+    for (int c = 0; c < stage->chunks; c++)
+        for (int k = 0; k < RING_COUNT; k++)
+            good &= check_ring(check, stage, k, &stage->chunk[c].ring[k]);
     return good;
 }
 

@@ -21,8 +21,8 @@ static bool same_operation(const Trace *a, const TraceStep *x, const Trace *b, c
     return x->kind == y->kind && x->stream == y->stream && x->round == y->round &&
            x->entry == y->entry && x->link == y->link && x->micro == y->micro &&
            x->bucket == y->bucket && x->peer == y->peer && x->message == y->message &&
-           x->inst == y->inst && x->move == y->move && x->elements == y->elements &&
-           moved_bytes(a, x) == moved_bytes(b, y);
+           x->boundary == y->boundary && x->inst == y->inst && x->move == y->move &&
+           x->elements == y->elements && moved_bytes(a, x) == moved_bytes(b, y);
 }
 
 static const TraceStep *next_communication(const Trace *trace, int *at)
@@ -108,9 +108,17 @@ void take_crossings(Arena *arena, const Trace *trace, CrossingList *ret)
         if (!step_crosses(step))
             continue;
         const Operand *operand = &trace->operands.at[step->operand];
-        vec_push(arena, &ret->list) =
-            (Crossing){step->kind,  step->stream, step->message,  step->peer,    step->micro,
-                       step->round, step->bucket, operand->bytes, operand->copy, i};
+        vec_push(arena, &ret->list) = (Crossing){step->kind,
+                                                 step->stream,
+                                                 step->message,
+                                                 step->peer,
+                                                 step->micro,
+                                                 step->round,
+                                                 step->bucket,
+                                                 step->boundary,
+                                                 operand->bytes,
+                                                 operand->copy,
+                                                 i};
     }
 }
 
@@ -149,7 +157,8 @@ static const Crossing *next_of(const CrossingList *list, int *at, StepKind kind,
 
 static bool same_message(const Crossing *a, const Crossing *b)
 {
-    if (a->bytes != b->bytes || a->round != b->round || a->micro != b->micro)
+    if (a->bytes != b->bytes || a->round != b->round || a->micro != b->micro ||
+        a->boundary != b->boundary)
         return false;
     return !a->copy || !b->copy ||
            (place_equal(&a->copy->place, &b->copy->place) && a->copy->dtype == b->copy->dtype &&

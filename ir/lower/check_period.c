@@ -97,10 +97,11 @@ static void mix_cell(Digest *digest, const CellRun *run, const Ranks *ranks, con
 {
     const TraceStep *steps = run->trace->steps.at;
     if (cell->region->kind == REGION_RING) {
-        const Ring *ring = &run->trace->stage->ring[cell->region->index];
+        const Ring *ring = &run->trace->stage->chunk[cell->region->chunk].ring[cell->region->index];
         int64_t slot = (begin - ring->base) / ring->stride;
-        mix(digest, cell->region->index);
-        mix(digest, (slot - micro % ring->n + ring->n) % ring->n);
+        mix(digest, cell->region->index + RING_COUNT * cell->region->chunk);
+        /* a column of slots has to come again itself */
+        mix(digest, ring->slot ? slot : (slot - micro % ring->n + ring->n) % ring->n);
         mix(digest, (begin - ring->base) % ring->stride);
     } else {
         mix(digest, begin);
@@ -174,7 +175,7 @@ PeriodRun *period_run_new(CellRun *run)
 {
     const StageProgram *stage = run->trace->stage;
     PeriodRun *period = ARENA_NEW(run->arena, PeriodRun);
-    period->loop = table_loop(stage, 16 * run->trace->program->stages + 16);
+    period->loop = table_loop(stage, 16 * run->trace->program->chunks + 16);
     period->phase = period->last = NONE;
     period->budget = CELLS_PER_OPERAND * (int64_t)run->trace->operands.n;
     for (int i = period->loop.prefix + period->loop.entries - 1;

@@ -64,7 +64,7 @@ static bool same_operation(const Step *a, const Step *b)
     bool message = a->kind == STEP_SEND || a->kind == STEP_RECV;
     if (message)
         return (b->kind == STEP_SEND || b->kind == STEP_RECV) && a->message == b->message &&
-               a->micro == b->micro;
+               a->micro == b->micro && a->boundary == b->boundary;
     return a->kind == b->kind && a->move == b->move && a->inst == b->inst && a->micro == b->micro &&
            a->round == b->round && a->link == b->link && a->elements == b->elements &&
            (a->kind == STEP_TIED || a->kind == STEP_WORLD || a->bucket == b->bucket);
@@ -183,7 +183,8 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
     }
     for (int r = 0; r < machine->ranks; r++) {
         memset(machine->rank[r].head, 0, sizeof machine->rank[r].head);
-        memset(machine->rank[r].stale, 0, sizeof machine->rank[r].stale);
+        memset(machine->rank[r].stale, 0,
+               (2 * (size_t)machine->program->chunks + 2) * sizeof(double *));
     }
     machine->batch = batch;
     machine->lr = lr;

@@ -286,7 +286,7 @@ static void fuse_list(Arena *arena, Body *body, InstList *list)
 }
 
 /* Copies that only their own kernel reads become fused: registers of it, never stored. */
-static void drop_inner_copies(Body *body, InstList *list, const InstList *other)
+static void drop_inner_copies(Body *body, InstList *list)
 {
     for (int i = 0; i < list->n; i++) {
         Inst *inst = &list->at[i];
@@ -298,8 +298,9 @@ static void drop_inner_copies(Body *body, InstList *list, const InstList *other)
             bool elsewhere = body->copies.at[id].home != HOME_TEMP;
             for (int k = 0; k < list->n; k++)
                 elsewhere |= k != i && reads(&list->at[k], id);
-            for (int k = 0; k < other->n; k++)
-                elsewhere |= reads(&other->at[k], id);
+            for (int l = 0; l < BODY_LISTS; l++)
+                for (int k = 0; body_list(body, l) != list && k < body_list(body, l)->n; k++)
+                    elsewhere |= reads(&body_list(body, l)->at[k], id);
             bool inside = false;
             for (int n = 0; n < inst->nodes; n++)
                 inside |= lists(inst->bind_in[n], body->graph->nodes.at[inst->node[n]].ins, id);
@@ -316,6 +317,8 @@ void body_fuse(Arena *arena, Body *body)
 {
     fuse_list(arena, body, &body->forward);
     fuse_list(arena, body, &body->backward);
-    drop_inner_copies(body, &body->forward, &body->backward);
-    drop_inner_copies(body, &body->backward, &body->forward);
+    fuse_list(arena, body, &body->weight);
+    drop_inner_copies(body, &body->forward);
+    drop_inner_copies(body, &body->backward);
+    drop_inner_copies(body, &body->weight);
 }

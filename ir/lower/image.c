@@ -1,6 +1,8 @@
 /* image.c - shrinks a plan for the numeric proof. */
 #include "ir/lower/image.h"
 
+#include <string.h>
+
 #include "ir/lower/image_chain.h"
 
 static int64_t next_prime(int64_t *at)
@@ -305,16 +307,49 @@ static bool copy_choices(const Plan *plan, const Net *net, Plan *image, const Ne
     return true;
 }
 
+static bool runs(const Plan *image)
+{
+    Arena *scratch = arena_new("rows");
+    Diag *diag = diag_new(scratch);
+    const Schedule *schedule = plan_rows(scratch, diag, image);
+    bool good = schedule && schedule_check(schedule, diag);
+    arena_free(scratch);
+    return good;
+}
+
+/* Three stages and a few micro-batches, as many or few against the stages as the plan has; more
+ * where the schedule does not run with so few. Rows that a file gave cannot shrink. */
+static void shrink_schedule(const Plan *plan, Plan *image)
+{
+    if (plan->schedule == SCHEDULE_TABLE)
+        return;
+    int m = plan->micro_batches, p = plan->stages, q = p > 3 ? 3 : p, each = plan->chunks / p;
+    image->stages = q;
+    image->chunks = q * each;
+    image->micro_batches = p == 1   ? (m > 2 ? 2 : m)
+                           : m < p  ? (m < q ? m : q - 1)
+                           : m == p ? q
+                                    : q + 2;
+    if (image->micro_batches < 1)
+        image->micro_batches = 1;
+    for (int tries = 0; tries < 4 * q && !runs(image); tries++)
+        image->micro_batches++;
+    Diag *diag = diag_new(image->arena);
+    const Schedule *schedule = plan_rows(image->arena, diag, image);
+    CHECK(schedule != NULL);
+    image->holder = schedule->holder;
+}
+
 Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net **ret_net)
 {
     Plan *image = ARENA_NEW(arena, Plan);
     *image = *plan;
     image->arena = arena;
-    image->row_ns[0] = image->row_ns[1] = NULL;
+    memset(image->row_ns, 0, sizeof image->row_ns);
     image->hop_ns = 0;
     for (int a = 0; a < image->mesh.n; a++)
         image->mesh.atom[a].extent = 2;
-    image->stages = plan->stages > 3 ? 3 : plan->stages;
+    shrink_schedule(plan, image);
     image->ranks = image->stages * mesh_ranks(&image->mesh);
     if (image->ranks > 64) {
         diag_error(diag, NO_SPAN,
@@ -322,13 +357,6 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
                    image->ranks);
         return NULL;
     }
-    int m = plan->micro_batches, p = plan->stages, q = image->stages;
-    image->micro_batches = p == 1   ? (m > 2 ? 2 : m)
-                           : m < p  ? (m < q ? m : q - 1)
-                           : m == p ? q
-                                    : q + 2;
-    if (image->micro_batches < 1)
-        image->micro_batches = 1;
     image->micro_batch = plan->micro_batch > 2 ? 2 : plan->micro_batch;
     int dp = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_DP));
     image->job.recipe = "fp64";
@@ -341,7 +369,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->job.sequence =
         5 * mesh_extent(&image->mesh,
                         (AtomSet)(atoms[net->sequence] | role_atoms(&image->mesh, ROLE_TP)));
-    ImageChain links = image_chain(arena, plan, net, image->stages);
+    ImageChain links = image_chain(arena, plan, net, image->chunks);
     image->first_link = links.first_link;
     image->model = ARENA_NEW(arena, JsonDoc);
     *image->model = *plan->model;

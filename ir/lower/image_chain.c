@@ -9,14 +9,15 @@ typedef struct Choosing {
     bool *taken; /* per link of the whole chain */
 } Choosing;
 
-/* Of the image's stage: links [begin, end) of the whole chain. */
-static void stage_range(const Plan *plan, int stages, int stage, int *ret_begin, int *ret_end)
+/* Of the image's chunk: links [begin, end) of the whole chain. The first and the last chunk stand
+ * for themselves, those between share the others. */
+static void chunk_range(const Plan *plan, int chunks, int chunk, int *ret_begin, int *ret_end)
 {
-    int last = plan->stages - 1;
-    int from = stage == 0 ? 0 : stage == stages - 1 ? last : 1;
-    int to = stage == 0 ? 0 : stage == stages - 1 ? last : last - 1;
+    int last = plan->chunks - 1, inner = chunks - 2;
+    int from = chunk == 0 ? 0 : chunk == chunks - 1 ? last : 1 + (chunk - 1) * (last - 1) / inner;
+    int to = chunk == 0 ? 1 : chunk == chunks - 1 ? last + 1 : 1 + chunk * (last - 1) / inner;
     *ret_begin = plan->first_link[from];
-    *ret_end = plan->first_link[to + 1];
+    *ret_end = plan->first_link[to];
 }
 
 /* Another instance needs names of its own, and must fit behind the one before. */
@@ -35,10 +36,10 @@ static bool is_repeatable(const Graph *graph)
 static bool is_uneven(const Plan *plan)
 {
     const int *first = plan->first_link;
-    for (int s = 1; s + 1 < plan->stages; s++)
-        if (first[s + 1] - first[s] != first[2] - first[1])
+    for (int c = 1; c + 1 < plan->chunks; c++)
+        if (first[c + 1] - first[c] != first[2] - first[1])
             return true;
-    return plan->stages == 2;
+    return plan->chunks == 2;
 }
 
 static bool has_taken_twin(const Choosing *c, int link)
@@ -67,18 +68,21 @@ static int take_class(Choosing *c, int class, int begin, int end, int most)
     return n;
 }
 
-ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int stages)
+ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int chunks)
 {
     Choosing c = {plan, net, ARENA_ARRAY(arena, bool, net->chain.n)};
-    ImageChain image = {.first_link = ARENA_ARRAY(arena, int, stages + 1)};
+    ImageChain image = {.first_link = ARENA_ARRAY(arena, int, chunks + 1)};
     int *lacking = ARENA_ARRAY(arena, int, net->classes.n), fresh = 0;
     for (int i = 0; i < net->chain.n; i++)
         fresh = net->chain.at[i].index >= fresh ? net->chain.at[i].index + 1 : fresh;
-    for (int s = 0; s < stages; s++) {
+    /* one layer of a kind less where there are many chunks */
+    int usual = chunks > 3 ? 1 : 2;
+    for (int s = 0; s < chunks; s++) {
         int begin, end;
-        stage_range(plan, stages, s, &begin, &end);
+        chunk_range(plan, chunks, s, &begin, &end);
         for (int class = 0; class < net->classes.n; class ++) {
-            int most = is_repeatable(net->classes.at[class]) && s == 0 && is_uneven(plan) ? 3 : 2;
+            bool longer = is_repeatable(net->classes.at[class]) && s == 0 && is_uneven(plan);
+            int most = usual + longer;
             int n = take_class(&c, class, begin, end, most);
             lacking[class] = n > 0 && is_repeatable(net->classes.at[class]) ? most - n : 0;
         }

@@ -11,13 +11,13 @@ typedef struct ImageLink {
 
 typedef struct ImageChain {
     VEC(ImageLink) links;
-    int *first_link; /* stages + 1 */
+    int *first_link; /* chunks + 1 */
 } ImageChain;
 
 /* The first stage, the last, and all stages between them as one: of each, two links of every class
  * (three in the first where stages are uneven), tied ones before others. Classes that are numbered
  * and hand on what they take get more instances where the stage has too few. */
-ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int stages);
+ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int chunks);
 /* The "chain" of a model file with these links alone. */
 json_t *image_chain_json(const json_t *chain, const ImageChain *image);
 

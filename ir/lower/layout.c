@@ -2,7 +2,8 @@
  *
  * A ring holds what outlives a row, slot = micro-batch mod n. n is the smallest number for which no
  * slot is taken again before its life has ended: the most lives that overlap when lives end in the
- * order they begin (1F1B), all of them when not (GPipe). */
+ * order they begin (1F1B), all of them when they end against it (GPipe). Lives in no order (the W
+ * of ZB-H1) have a column of slots instead. */
 #include "ir/lower/layout.h"
 
 #include "ir/base/num.h"
@@ -17,27 +18,48 @@ static int64_t copy_bytes(const Body *body, int copy)
     return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
-/* Where the entries of every micro-batch stand in a stage's table: NONE where there is none. One
- * pass, because tables of long steps are long. */
+typedef enum { DOES_F, DOES_I, DOES_W, DOES_COUNT } Does;
+
+/* Where the entries of every chunk and micro-batch stand in a stage's table: NONE where there is
+ * none. A whole backward does I and W. One pass, because tables of long steps are long. */
 typedef struct Places {
-    int *at[ENTRY_COUNT][PART_COUNT]; /* [micro-batch], of computing, sending and receiving */
+    int micros;
+    int *row[DOES_COUNT], *send[2], *recv[2]; /* [chunk * micros + micro] */
 } Places;
+
+static int *no_places(Arena *arena, int n)
+{
+    int *at = ARENA_ARRAY(arena, int, n);
+    for (int i = 0; i < n; i++)
+        at[i] = NONE;
+    return at;
+}
 
 static Places find_places(Arena *arena, const Program *program, const StageProgram *stage)
 {
-    static const EntryKind kinds[] = {ENTRY_COMPUTE, ENTRY_SEND, ENTRY_RECV};
-    int micros = program->plan->micro_batches;
-    Places places = {0};
-    for (int k = 0; k < 3; k++)
-        for (int part = 0; part < PART_COUNT; part++) {
-            places.at[kinds[k]][part] = ARENA_ARRAY(arena, int, micros);
-            for (int micro = 0; micro < micros; micro++)
-                places.at[kinds[k]][part][micro] = NONE;
-        }
-    for (int i = stage->table.n - 1; i >= 0; i--) {
+    Places places = {.micros = program->plan->micro_batches};
+    int cells = stage->chunks * places.micros;
+    for (int k = 0; k < DOES_COUNT; k++)
+        places.row[k] = no_places(arena, cells);
+    for (int k = 0; k < 2; k++) {
+        places.send[k] = no_places(arena, cells);
+        places.recv[k] = no_places(arena, cells);
+    }
+    for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
-        if (places.at[entry->kind][entry->part])
-            places.at[entry->kind][entry->part][entry->micro] = i;
+        int cell = entry->chunk * places.micros + entry->micro;
+        if (entry->kind == ENTRY_SEND)
+            places.send[entry->message][cell] = i;
+        if (entry->kind == ENTRY_RECV)
+            places.recv[entry->message][cell] = i;
+        if (entry->kind != ENTRY_COMPUTE)
+            continue;
+        if (entry->part == PART_F)
+            places.row[DOES_F][cell] = i;
+        if (entry->part == PART_B || entry->part == PART_I)
+            places.row[DOES_I][cell] = i;
+        if (entry->part == PART_B || entry->part == PART_W)
+            places.row[DOES_W][cell] = i;
     }
     return places;
 }
@@ -50,27 +72,63 @@ static int after_slack(const Program *program, const StageProgram *stage, int en
     return i < stage->table.n ? i : stage->table.n - 1;
 }
 
-static bool life_at(const Program *program, const StageProgram *stage, const Places *places,
-                    RingKind kind, int micro, int *ret_first, int *ret_last)
+/* Does W read data? */
+static bool weights_read_data(const StageProgram *stage, const Chunk *chunk)
 {
-    int forward = places->at[ENTRY_COMPUTE][PART_F][micro];
-    int backward = places->at[ENTRY_COMPUTE][PART_B][micro];
-    int first = forward, last = backward;
+    for (int i = chunk->begin; i < chunk->end; i++) {
+        const Body *body = stage->link[i].body;
+        for (int k = 0; k < body->weight.n; k++)
+            for (int j = 0; j < body->weight.at[k].ins; j++)
+                if (body->copies.at[body->weight.at[k].in[j]].home == HOME_DATA)
+                    return true;
+    }
+    return false;
+}
+
+/* When a value of a neighbour chunk arrives: with a message, or when that chunk's row makes it. */
+static int arrival(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                   const Places *places, MsgKind message, int micro)
+{
+    int from = message == MSG_ACTIVATION ? chunk->index - 1 : chunk->index + 1;
+    if (chunk_stage(program, from) != stage->index)
+        return places->recv[message][(int)(chunk - stage->chunk) * places->micros + micro];
+    return places->row[message == MSG_ACTIVATION ? DOES_F : DOES_I]
+                      [chunk_of_stage(program, from) * places->micros + micro];
+}
+
+static bool life_at(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                    const Places *places, RingKind kind, int micro, int *ret_first, int *ret_last)
+{
+    int cell = (int)(chunk - stage->chunk) * places->micros + micro, does[DOES_COUNT];
+    for (int k = 0; k < DOES_COUNT; k++)
+        does[k] = places->row[k][cell];
+    const Body *head = stage->link[chunk->begin].body, *tail = stage->link[chunk->end - 1].body;
+    int first = does[DOES_F], last = does[DOES_I];
     switch (kind) {
-    case RING_DATA:
     case RING_SAVED:
         break;
+    case RING_DATA:
+        last = weights_read_data(stage, chunk) ? does[DOES_W] : last;
+        break;
+    case RING_SAVED_W:
+        last = does[DOES_W];
+        break;
+    case RING_SAVED_IW:
+        first = does[DOES_I];
+        last = does[DOES_W];
+        break;
     case RING_IN:
-        first = places->at[ENTRY_RECV][PART_F][micro];
-        last = stage->link[0].body->saves_in ? backward : forward;
+        first = arrival(program, stage, chunk, places, MSG_ACTIVATION, micro);
+        last = does[!head->saves_in ? DOES_F : head->saves_in_late ? DOES_W : DOES_I];
         break;
     case RING_GRAD_IN:
-        first = places->at[ENTRY_RECV][PART_B][micro];
+        first = arrival(program, stage, chunk, places, MSG_GRADIENT, micro);
+        last = does[tail->saves_grad_in ? DOES_W : DOES_I];
         break;
     case RING_OUT:
     case RING_GRAD_OUT: {
-        int send = places->at[ENTRY_SEND][kind == RING_OUT ? PART_F : PART_B][micro];
-        first = kind == RING_OUT ? forward : backward;
+        int send = places->send[kind == RING_OUT ? MSG_ACTIVATION : MSG_GRADIENT][cell];
+        first = does[kind == RING_OUT ? DOES_F : DOES_I];
         last = send == NONE ? NONE : after_slack(program, stage, send);
         break;
     }
@@ -82,12 +140,12 @@ static bool life_at(const Program *program, const StageProgram *stage, const Pla
     return first != NONE && last != NONE;
 }
 
-bool ring_life(const Program *program, const StageProgram *stage, RingKind kind, int micro,
-               int *ret_first, int *ret_last)
+bool ring_life(const Program *program, const StageProgram *stage, const Chunk *chunk, RingKind kind,
+               int micro, int *ret_first, int *ret_last)
 {
     Arena *scratch = arena_new("life");
     Places places = find_places(scratch, program, stage);
-    bool lives = life_at(program, stage, &places, kind, micro, ret_first, ret_last);
+    bool lives = life_at(program, stage, chunk, &places, kind, micro, ret_first, ret_last);
     arena_free(scratch);
     return lives;
 }
@@ -106,54 +164,103 @@ static bool slots_clash(const int *first, const int *last, int micros, int n, bo
     return false;
 }
 
-/* The fewest slots for which micro mod n never meets a live slot. */
-static int ring_slots(const Program *program, const StageProgram *stage, RingKind kind)
+/* Each life takes the lowest slot that is free where it begins: as many as are ever alive. Their
+ * number; it may be as large as that of the lives. */
+static int colour_slots(Arena *scratch, const int *first, const int *last, int micros,
+                        int *ret_slot)
 {
-    int micros = program->plan->micro_batches;
-    Arena *scratch = arena_new("ring");
-    Places places = find_places(scratch, program, stage);
-    int *first = ARENA_ARRAY(scratch, int, micros), *last = ARENA_ARRAY(scratch, int, micros);
-    bool rising = true, falling = true;
-    for (int micro = 0; micro < micros; micro++) {
-        if (!life_at(program, stage, &places, kind, micro, &first[micro], &last[micro])) {
-            arena_free(scratch);
-            return 0;
-        }
-        rising &= micro == 0 || first[micro] >= first[micro - 1];
-        falling &= micro == 0 || last[micro] <= last[micro - 1];
+    int *order = ARENA_ARRAY(scratch, int, micros), *ends = ARENA_ARRAY(scratch, int, micros),
+        n = 0;
+    for (int i = 0; i < micros; i++) {
+        int at = i;
+        for (; at > 0 && first[order[at - 1]] > first[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
     }
-    int n = 1;
-    while (n < micros && slots_clash(first, last, micros, n, rising || falling))
-        n++;
-    arena_free(scratch);
+    for (int i = 0; i < micros; i++) {
+        int micro = order[i], slot = 0;
+        while (slot < n && ends[slot] >= first[micro])
+            slot++;
+        n = slot == n ? n + 1 : n;
+        ends[slot] = last[micro];
+        ret_slot[micro] = slot;
+    }
     return n;
 }
 
-static int64_t put_ring(const Program *program, StageProgram *stage, RingKind kind, int64_t stride,
-                        int64_t at)
+/* The lives of a ring, and in which order they begin and end. */
+typedef struct Lives {
+    int *first, *last;
+    bool begins_rise, begins_fall, ends_rise, ends_fall;
+} Lives;
+
+static Lives ring_lives(Arena *scratch, const Program *program, const StageProgram *stage,
+                        const Chunk *chunk, RingKind kind)
 {
-    Ring *ring = &stage->ring[kind];
-    ring->base = at;
-    ring->stride = stride;
-    ring->n = stride ? ring_slots(program, stage, kind) : 0;
-    if (stride && ring->n == 0)
-        BUG("stage %d never fills its %s ring", stage->index, ring_text[kind]);
+    int micros = program->plan->micro_batches;
+    Places places = find_places(scratch, program, stage);
+    Lives lives = {ARENA_ARRAY(scratch, int, micros),
+                   ARENA_ARRAY(scratch, int, micros),
+                   true,
+                   true,
+                   true,
+                   true};
+    for (int i = 0; i < micros; i++) {
+        if (!life_at(program, stage, chunk, &places, kind, i, &lives.first[i], &lives.last[i]))
+            BUG("chunk %d never fills its %s ring", chunk->index, ring_text[kind]);
+        lives.begins_rise &= i == 0 || lives.first[i] >= lives.first[i - 1];
+        lives.begins_fall &= i == 0 || lives.first[i] <= lives.first[i - 1];
+        lives.ends_rise &= i == 0 || lives.last[i] >= lives.last[i - 1];
+        lives.ends_fall &= i == 0 || lives.last[i] <= lives.last[i - 1];
+    }
+    return lives;
+}
+
+/* The fewest slots for which micro mod n never meets a live slot; a column of slots where that
+ * takes more than are ever alive, which may be where lives begin or end out of order. */
+static void choose_slots(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                         RingKind kind, Ring *ring)
+{
+    int micros = program->plan->micro_batches;
+    Arena *scratch = arena_new("ring");
+    Lives lives = ring_lives(scratch, program, stage, chunk, kind);
+    bool ordered = lives.begins_rise || lives.ends_fall;
+    ring->n = 1;
+    while (ring->n < micros && slots_clash(lives.first, lives.last, micros, ring->n, ordered))
+        ring->n++;
+    bool regular = (lives.begins_rise || lives.begins_fall) && (lives.ends_rise || lives.ends_fall);
+    if (!regular) {
+        int *slot = ARENA_ARRAY(program->arena, int, micros);
+        int n = colour_slots(scratch, lives.first, lives.last, micros, slot);
+        if (n < ring->n)
+            *ring = (Ring){.base = ring->base, .stride = ring->stride, .n = n, .slot = slot};
+    }
+    arena_free(scratch);
+}
+
+static int64_t put_ring(const Program *program, StageProgram *stage, Chunk *chunk, RingKind kind,
+                        int64_t stride, int64_t at)
+{
+    Ring *ring = &chunk->ring[kind];
+    *ring = (Ring){.base = at, .stride = stride};
+    if (stride)
+        choose_slots(program, stage, chunk, kind, ring);
     return at + stride * ring->n;
 }
 
-static int64_t data_slot(const Program *program, StageProgram *stage)
+static int64_t data_slot(const Program *program, const StageProgram *stage, Chunk *chunk)
 {
     int64_t at = 0;
     for (int d = 0; d < DATA_COUNT; d++) {
-        stage->data_offset[d] = NONE;
-        for (int i = 0; i < stage->links; i++) {
+        chunk->data_offset[d] = NONE;
+        for (int i = chunk->begin; i < chunk->end; i++) {
             const StageLink *link = &stage->link[i];
             ValueId value = class_of(program, link)->data[d];
             for (int c = 0; value != NONE && c < link->body->copies.n; c++) {
                 const Copy *copy = &link->body->copies.at[c];
                 if (copy->value == value && copy->home == HOME_DATA &&
-                    stage->data_offset[d] == NONE) {
-                    stage->data_offset[d] = at;
+                    chunk->data_offset[d] == NONE) {
+                    chunk->data_offset[d] = at;
                     at += num_align64(copy->bytes);
                 }
             }
@@ -162,17 +269,23 @@ static int64_t data_slot(const Program *program, StageProgram *stage)
     return at;
 }
 
-static int64_t saved_slot(StageProgram *stage)
+/* Offsets of a chunk's links in the slots of one kind of saved values; the slot's bytes. */
+static int64_t saved_slot(StageProgram *stage, const Chunk *chunk, SavedKind kind)
 {
     int64_t at = 0;
-    for (int i = 0; i < stage->links; i++) {
+    for (int i = chunk->begin; i < chunk->end; i++) {
         StageLink *link = &stage->link[i];
-        link->saved_offset = at;
-        at += link->body->saved_bytes;
-        link->in_offset = NONE;
-        if (link->body->saves_in && i > 0) {
+        const Body *body = link->body;
+        SavedKind in_kind = body->saves_in_late ? SAVED_W : SAVED_I;
+        link->saved_offset[kind] = at;
+        at += body->saved_bytes[kind];
+        if (body->saves_in && i > chunk->begin && kind == in_kind) {
             link->in_offset = at;
-            at += copy_bytes(link->body, link->body->in);
+            at += copy_bytes(body, body->in);
+        }
+        if (body->saves_grad_in && i + 1 < chunk->end && kind == SAVED_IW) {
+            link->grad_in_offset = at;
+            at += copy_bytes(body, body->grad_in);
         }
     }
     return at;
@@ -224,8 +337,8 @@ static void point_at_members(const Program *program, StageProgram *stage)
             const GroupMember *member = &group->members.at[k];
             const NetParam *param = &program->net->params.at[member->net_param];
             for (int use = 0; use < param->uses; use++) {
-                int at = param->link[use] - stage->link[0].link;
-                if (at < 0 || at >= stage->links)
+                int at = stage_find_link(stage, param->link[use]);
+                if (at == NONE)
                     continue;
                 StageLink *link = &stage->link[at];
                 link->weight[param->use_param[use]] =
@@ -237,6 +350,28 @@ static void point_at_members(const Program *program, StageProgram *stage)
     }
 }
 
+static int64_t put_rings(const Program *program, StageProgram *stage, Chunk *chunk, int64_t at)
+{
+    const Body *head = stage->link[chunk->begin].body, *tail = stage->link[chunk->end - 1].body;
+    bool first = chunk->index == 0, last = chunk->index == program->chunks - 1;
+    bool sends = !last && chunk_stage(program, chunk->index + 1) != stage->index;
+    bool returns = !first && chunk_stage(program, chunk->index - 1) != stage->index;
+    for (int i = chunk->begin; i < chunk->end; i++)
+        stage->link[i].in_offset = stage->link[i].grad_in_offset = NONE;
+    int64_t stride[RING_COUNT] = {
+        [RING_DATA] = data_slot(program, stage, chunk),
+        [RING_IN] = first ? 0 : copy_bytes(head, head->in),
+        [RING_OUT] = sends ? copy_bytes(tail, tail->out) : 0,
+        [RING_GRAD_IN] = last ? 0 : copy_bytes(tail, tail->grad_in),
+        [RING_GRAD_OUT] = returns ? copy_bytes(head, head->grad_out) : 0,
+    };
+    for (int kind = 0; kind < SAVED_KINDS; kind++)
+        stride[RING_SAVED + kind] = saved_slot(stage, chunk, (SavedKind)kind);
+    for (int kind = 0; kind < RING_COUNT; kind++)
+        at = put_ring(program, stage, chunk, (RingKind)kind, stride[kind], at);
+    return at;
+}
+
 void stage_layout(Program *program, StageProgram *stage)
 {
     int64_t at = 0;
@@ -246,23 +381,19 @@ void stage_layout(Program *program, StageProgram *stage)
     point_at_members(program, stage);
 
     int64_t begin = at;
-    const Body *head = stage->link[0].body, *tail = stage->link[stage->links - 1].body;
-    bool first = stage->index == 0, last = stage->index == program->stages - 1;
-    at = put_ring(program, stage, RING_DATA, data_slot(program, stage), at);
-    at = put_ring(program, stage, RING_SAVED, saved_slot(stage), at);
-    at = put_ring(program, stage, RING_IN, first ? 0 : copy_bytes(head, head->in), at);
-    at = put_ring(program, stage, RING_OUT, last ? 0 : copy_bytes(tail, tail->out), at);
-    at = put_ring(program, stage, RING_GRAD_IN, last ? 0 : copy_bytes(tail, tail->grad_in), at);
-    at = put_ring(program, stage, RING_GRAD_OUT, first ? 0 : copy_bytes(head, head->grad_out), at);
+    for (int c = 0; c < stage->chunks; c++)
+        at = put_rings(program, stage, &stage->chunk[c], at);
     int64_t pass = 0, scratch = 0;
     for (int i = 0; i < stage->links; i++) {
         const Body *body = stage->link[i].body;
-        if (i > 0 && !body->saves_in)
+        const Chunk *chunk = &stage->chunk[stage->link[i].chunk];
+        if (i > chunk->begin && !body->saves_in)
             pass = num_larger(pass, copy_bytes(body, body->in));
-        if (i > 0)
+        if (i > chunk->begin && !stage->link[i - 1].body->saves_grad_in)
             pass = num_larger(pass, copy_bytes(body, body->grad_out));
         scratch =
             num_larger(scratch, num_larger(body->forward_temp_bytes, body->backward_temp_bytes));
+        scratch = num_larger(scratch, body->weight_temp_bytes);
     }
     stage->pass_bytes = pass;
     for (int i = 0; i < 4; i++) {
@@ -276,66 +407,98 @@ void stage_layout(Program *program, StageProgram *stage)
     stage->arena_bytes = at;
 }
 
-static int64_t in_ring(const StageProgram *stage, RingKind kind, int micro, int64_t offset)
+/* What leaves a chunk: its own ring when it is sent, else that of the neighbour who reads it. */
+static const Ring *outer_ring(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                              bool gradient)
 {
-    const Ring *ring = &stage->ring[kind];
-    CHECK(ring->n > 0 && micro >= 0);
-    return ring->base + ring->stride * (micro % ring->n) + offset;
+    int to = gradient ? chunk->index - 1 : chunk->index + 1;
+    if (chunk_stage(program, to) != stage->index)
+        return &chunk->ring[gradient ? RING_GRAD_OUT : RING_OUT];
+    return &stage->chunk[chunk_of_stage(program, to)].ring[gradient ? RING_GRAD_IN : RING_IN];
 }
 
-/* The chain value that enters link i of the stage. */
-static int64_t edge_address(const StageProgram *stage, int i, int micro)
+/* The ring of the value which enters a link of the chunk, or leaves the last one (link ==
+ * chunk->end), or of its gradient; NULL for a transient. */
+static const Ring *edge_ring(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                             int link, bool gradient, int64_t *ret_offset)
 {
-    if (i == stage->links)
-        return in_ring(stage, RING_OUT, micro, 0);
-    if (i == 0)
-        return in_ring(stage, RING_IN, micro, 0);
-    const StageLink *link = &stage->link[i];
-    return link->in_offset != NONE ? in_ring(stage, RING_SAVED, micro, link->in_offset)
-                                   : stage->pass[i & 1];
+    *ret_offset = 0;
+    if (link == (gradient ? chunk->begin : chunk->end))
+        return outer_ring(program, stage, chunk, gradient);
+    if (link == (gradient ? chunk->end : chunk->begin))
+        return &chunk->ring[gradient ? RING_GRAD_IN : RING_IN];
+    /* a gradient belongs to the link whose output it is of */
+    const StageLink *at = &stage->link[gradient ? link - 1 : link];
+    int64_t offset = gradient ? at->grad_in_offset : at->in_offset;
+    if (offset == NONE)
+        return NULL;
+    *ret_offset = offset;
+    return &chunk->ring[gradient                  ? RING_SAVED_IW
+                        : at->body->saves_in_late ? RING_SAVED_W
+                                                  : RING_SAVED];
 }
 
-static int64_t grad_edge_address(const StageProgram *stage, int i, int micro)
+static int storage_of(const Body *body, int id)
 {
-    if (i == stage->links)
-        return in_ring(stage, RING_GRAD_IN, micro, 0);
-    if (i == 0)
-        return in_ring(stage, RING_GRAD_OUT, micro, 0);
-    return stage->pass[2 + (i & 1)];
+    while (body->copies.at[id].alias != NONE)
+        id = body->copies.at[id].alias;
+    return id;
+}
+
+const Ring *copy_ring(const Program *program, const StageProgram *stage, int at, int id,
+                      int64_t *ret_offset)
+{
+    const StageLink *link = &stage->link[at];
+    const Chunk *chunk = &stage->chunk[link->chunk];
+    const Copy *copy = &link->body->copies.at[storage_of(link->body, id)];
+    int kind = (int)copy->home - HOME_SAVED;
+    switch (copy->home) {
+    case HOME_DATA:
+        *ret_offset = chunk->data_offset[link->body->graph->values.at[copy->value].out];
+        return &chunk->ring[RING_DATA];
+    case HOME_IN:
+    case HOME_OUT:
+        return edge_ring(program, stage, chunk, at + (copy->home == HOME_OUT), false, ret_offset);
+    case HOME_GRAD_IN:
+    case HOME_GRAD_OUT:
+        return edge_ring(program, stage, chunk, at + (copy->home == HOME_GRAD_IN), true,
+                         ret_offset);
+    case HOME_SAVED:
+    case HOME_SAVED_W:
+    case HOME_SAVED_IW:
+        *ret_offset = link->saved_offset[kind] + copy->offset;
+        return &chunk->ring[RING_SAVED + kind];
+    default:
+        return NULL;
+    }
 }
 
 int64_t copy_address(const Program *program, const StageProgram *stage, int at, int id, int micro)
 {
     const StageLink *link = &stage->link[at];
     const Body *body = link->body;
-    while (body->copies.at[id].alias != NONE)
-        id = body->copies.at[id].alias;
-    const Copy *copy = &body->copies.at[id];
+    const Copy *copy = &body->copies.at[storage_of(body, id)];
+    int64_t offset;
+    const Ring *ring = copy_ring(program, stage, at, id, &offset);
+    if (ring)
+        return ring->base + ring->stride * ring_slot(ring, micro) + offset;
     switch (copy->home) {
-    case HOME_DATA:
-        return in_ring(stage, RING_DATA, micro,
-                       stage->data_offset[body->graph->values.at[copy->value].out]);
     case HOME_PARAM:
         return link->weight[copy->param];
     case HOME_ACC:
         return copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
                                    : link->gradient[copy->param];
     case HOME_IN:
-        return edge_address(stage, at, micro);
+        return stage->pass[at & 1];
     case HOME_OUT:
-        return edge_address(stage, at + 1, micro);
+        return stage->pass[(at + 1) & 1];
     case HOME_GRAD_IN:
-        return grad_edge_address(stage, at + 1, micro);
+        return stage->pass[2 + ((at + 1) & 1)];
     case HOME_GRAD_OUT:
-        return grad_edge_address(stage, at, micro);
-    case HOME_SAVED:
-        return in_ring(stage, RING_SAVED, micro, link->saved_offset + copy->offset);
+        return stage->pass[2 + (at & 1)];
     case HOME_TEMP:
         return stage->scratch + copy->offset;
-    case HOME_FUSED:
-    case HOME_COUNT:
-        break;
+    default:
+        BUG("%s of class %s is never stored", copy->name, body->graph->name);
     }
-    (void)program;
-    BUG("%s of class %s is never stored", copy->name, body->graph->name);
 }

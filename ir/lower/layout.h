@@ -11,9 +11,12 @@ void stage_layout(Program *program, StageProgram *stage);
 /* Address of a copy of one link for one micro-batch; BUG for fused copies. */
 int64_t copy_address(const Program *program, const StageProgram *stage, int link, int copy,
                      int micro);
-/* The first and last table entry that touch ring `kind` for a micro-batch; false when none does. A
- * send holds its buffer for `slack` more compute rows. */
-bool ring_life(const Program *program, const StageProgram *stage, RingKind kind, int micro,
-               int *ret_first, int *ret_last);
+/* The first and last table entry that touch ring `kind` of a chunk for a micro-batch; false when
+ * none does. A send holds its buffer for `slack` more compute rows. */
+bool ring_life(const Program *program, const StageProgram *stage, const Chunk *chunk, RingKind kind,
+               int micro, int *ret_first, int *ret_last);
+/* The ring that holds a copy of one link, and where in its slot; NULL for what lives elsewhere. */
+const Ring *copy_ring(const Program *program, const StageProgram *stage, int link, int copy,
+                      int64_t *ret_offset);
 
 #endif

@@ -2,15 +2,20 @@
  * fed from what is kept.
  *
  * One walk over the nodes in order. A value is a set of copies; each use takes the cheapest
- * existing one and the moves in between become instructions. Between forward and backward only
- * saved copies, parameters and data survive; a value that is not kept is made again by cloning its
- * node into backward at its first use. */
+ * existing one and the moves in between become instructions. Between the lists only saved copies,
+ * parameters and data survive; what is not kept is made again by a clone at its first use. */
 #include "ir/lower/body.h"
 
 #include <string.h>
 
-const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",   "in",   "out",
-                                           "grad_in", "grad_out", "saved", "temp", "fused"};
+const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",      "in",
+                                           "out",     "grad_in",  "grad_out", "saved",
+                                           "saved_w", "saved_iw", "temp",     "fused"};
+
+const InstList *body_list(const Body *body, int which)
+{
+    return which == 0 ? &body->forward : which == 1 ? &body->backward : &body->weight;
+}
 
 typedef VEC(int) CopySet;
 
@@ -20,6 +25,7 @@ typedef struct Lowering {
     PathTable *paths;
     VEC(Inst) insts; /* of the segment being built */
     Segment seg;
+    bool split;
     CopySet *have; /* per value: copies that exist in this segment */
     CopySet *made; /* per value: copies that exist at the end of forward */
 } Lowering;
@@ -222,6 +228,13 @@ static Placement accumulator_place(const Body *body, int param, const Placement 
     return place;
 }
 
+/* Of two lists of backward, is the value made in the one that is being built? */
+static bool runs_here(const Lowering *lo, ValueId id)
+{
+    const Graph *graph = lo->body->graph;
+    return !lo->split || graph->nodes.at[graph->values.at[id].made].flow != FLOW_INPUT;
+}
+
 static void accumulate_gradient(Lowering *lo, int param)
 {
     Body *body = lo->body;
@@ -229,7 +242,7 @@ static void accumulate_gradient(Lowering *lo, int param)
     int source = lo->have[info->grad].at[0];
     Placement want = accumulator_place(body, param, &body->copies.at[source].place);
     bool direct = place_equal(&want, &body->copies.at[source].place) &&
-                  only_gradient(body->graph, info->grad);
+                  only_gradient(body->graph, info->grad) && runs_here(lo, info->grad);
     if (direct) {
         Copy *copy = &body->copies.at[source];
         copy->home = HOME_ACC;
@@ -271,11 +284,10 @@ static void save_value(Lowering *lo, ValueId id)
     const Placement *want = &body->plan->saved[id];
     int copy = deliver(lo, id, want);
     Copy *saved = &body->copies.at[copy];
-    if (saved->home == HOME_TEMP) {
+    if (saved->home == HOME_TEMP)
         saved->home = HOME_SAVED;
-    } else if (saved->home == HOME_OUT) {
+    else if (saved->home == HOME_OUT)
         copy = own_copy(lo, id, copy, HOME_SAVED); /* the next link owns that buffer */
-    }
     vec_push(lo->arena, &lo->made[id]) = copy;
 }
 
@@ -364,46 +376,114 @@ static void lower_forward(Lowering *lo, const bool *needed)
     take_insts(lo, &body->forward);
 }
 
+static bool writes_in(const InstList *list, int copy)
+{
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].outs; k++)
+            if (list->at[i].out[k] == copy)
+                return true;
+    return false;
+}
+
+/* Does a node that makes gradients of weights alone read the value, or is it such a gradient? */
+static bool read_by_weights(const Graph *graph, ValueId id)
+{
+    bool read = false;
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int k = 0; k < graph->nodes.at[n].ins && graph->nodes.at[n].flow == FLOW_WEIGHT; k++)
+            read |= graph->nodes.at[n].in[k] == id;
+    for (int p = 0; p < graph->params.n; p++)
+        read |= graph->params.at[p].grad == id;
+    return read;
+}
+
+/* Nodes of one segment's flows, and the accumulators that they feed. */
+static void emit_backward(Lowering *lo, bool inputs, bool weights)
+{
+    const Graph *graph = lo->body->graph;
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        bool mine = !lo->split || (node->flow == FLOW_INPUT ? inputs : weights);
+        if (node->seg != SEG_BACKWARD || !mine)
+            continue;
+        emit_node(lo, n);
+        for (int p = 0; p < graph->params.n && weights; p++)
+            for (int k = 0; k < node->outs; k++)
+                if (graph->params.at[p].grad == node->out[k])
+                    accumulate_gradient(lo, p);
+    }
+    for (int p = 0; p < graph->params.n && weights; p++)
+        if (graph->params.at[p].grad != NONE && lo->body->acc_copy[p] == NONE)
+            accumulate_gradient(lo, p);
+}
+
+static void hand_gradient_back(Lowering *lo)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
+    if (graph->grad_out == NONE)
+        return;
+    int made = deliver(lo, graph->grad_out, &body->plan->boundary_in);
+    /* a link that only adds to its input hands its gradient on as it came, and what W reads again
+     * must not lie in a buffer that is sent and then taken by others */
+    bool again = lo->split && read_by_weights(graph, graph->grad_out);
+    if (body->copies.at[made].home == HOME_TEMP && !again)
+        body->copies.at[made].home = HOME_GRAD_OUT;
+    else
+        made = own_copy(lo, graph->grad_out, made, HOME_GRAD_OUT);
+    body->grad_out = made;
+}
+
+/* Parameters and data are what they were at the start, whatever was moved since. */
+static void forget_moved(Lowering *lo)
+{
+    const Graph *graph = lo->body->graph;
+    for (int v = 0; v < graph->values.n; v++) {
+        const Value *value = &graph->values.at[v];
+        if (value->kind != VALUE_NODE && value->kind != VALUE_GRAD_IN)
+            lo->have[v].n = lo->have[v].n > 0 ? 1 : 0;
+    }
+}
+
+/* W after I: what it reads of I lives on, and so does what it reads of forward. */
+static void keep_for_weights(Body *body)
+{
+    for (int i = 0; i < body->weight.n; i++)
+        for (int k = 0; k < body->weight.at[i].ins; k++) {
+            int id = body->weight.at[i].in[k];
+            Copy *copy = &body->copies.at[id];
+            body->saves_in_late |= copy->home == HOME_IN;
+            body->saves_grad_in |= copy->home == HOME_GRAD_IN;
+            if (copy->home == HOME_SAVED)
+                copy->home = HOME_SAVED_W;
+            else if (copy->home == HOME_TEMP && writes_in(&body->backward, id))
+                copy->home = HOME_SAVED_IW;
+        }
+}
+
 static void lower_backward(Lowering *lo, const bool *needed)
 {
     Body *body = lo->body;
     const Graph *graph = body->graph;
     lo->seg = SEG_BACKWARD;
-    for (int v = 0; v < graph->values.n; v++) {
-        const Value *value = &graph->values.at[v];
-        if (value->kind == VALUE_NODE)
+    for (int v = 0; v < graph->values.n; v++)
+        if (graph->values.at[v].kind == VALUE_NODE)
             lo->have[v] = lo->made[v];
-        else if (value->kind !=
-                 VALUE_GRAD_IN) /* parameters and data go back to what they were at the start */
-            lo->have[v].n = lo->have[v].n > 0 ? 1 : 0;
-    }
+    forget_moved(lo);
     body->saves_in = graph->chain_in != NONE && needed[graph->chain_in];
     if (graph->grad_in != NONE) {
         body->grad_in = add_copy(lo, graph->grad_in, &body->plan->boundary_out, HOME_GRAD_IN);
         remember(lo, graph->grad_in, body->grad_in);
     }
-    for (int n = 0; n < graph->nodes.n; n++) {
-        if (graph->nodes.at[n].seg != SEG_BACKWARD)
-            continue;
-        emit_node(lo, n);
-        for (int p = 0; p < graph->params.n; p++)
-            for (int k = 0; k < graph->nodes.at[n].outs; k++)
-                if (graph->params.at[p].grad == graph->nodes.at[n].out[k])
-                    accumulate_gradient(lo, p);
-    }
-    for (int p = 0; p < graph->params.n; p++)
-        if (graph->params.at[p].grad != NONE && body->acc_copy[p] == NONE)
-            accumulate_gradient(lo, p);
-    if (graph->grad_out != NONE) {
-        int made = deliver(lo, graph->grad_out, &body->plan->boundary_in);
-        /* a link that only adds to its input hands its gradient on as it came */
-        if (body->copies.at[made].home == HOME_TEMP)
-            body->copies.at[made].home = HOME_GRAD_OUT;
-        else
-            made = own_copy(lo, graph->grad_out, made, HOME_GRAD_OUT);
-        body->grad_out = made;
-    }
+    emit_backward(lo, true, !lo->split);
+    hand_gradient_back(lo);
     take_insts(lo, &body->backward);
+    if (!lo->split)
+        return;
+    forget_moved(lo);
+    emit_backward(lo, false, true);
+    take_insts(lo, &body->weight);
+    keep_for_weights(body);
 }
 
 /* An all-reduce whose source nobody else reads runs in place. */
@@ -414,9 +494,10 @@ static void alias_in_place(Body *body, const InstList *list)
         if (inst->kind != INST_MOVE || inst->move.kind != MOVE_ALL_REDUCE)
             continue;
         Copy *source = &body->copies.at[inst->in[0]];
-        bool alone =
-            uses_in(&body->forward, inst->in[0]) + uses_in(&body->backward, inst->in[0]) == 1;
-        if (alone && source->home == HOME_TEMP && source->alias == NONE)
+        int uses = 0;
+        for (int l = 0; l < BODY_LISTS; l++)
+            uses += uses_in(body_list(body, l), inst->in[0]);
+        if (uses == 1 && source->home == HOME_TEMP && source->alias == NONE)
             source->alias = inst->out[0];
     }
 }
@@ -452,13 +533,13 @@ static void verify_pass(const Body *body, Passes *passes, LowerPass pass)
 }
 
 Body *body_lower(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
-                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price)
+                 const Mesh *mesh, const Recipe *recipe, const MovePrice *price, bool split)
 {
-    return body_lower_passes(arena, net, graph, plan, mesh, recipe, price, NULL);
+    return body_lower_passes(arena, net, graph, plan, mesh, recipe, price, split, NULL);
 }
 
 Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const ClassPlan *plan,
-                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price,
+                        const Mesh *mesh, const Recipe *recipe, const MovePrice *price, bool split,
                         Passes *passes)
 {
     Body *body = ARENA_NEW(arena, Body);
@@ -474,7 +555,10 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
                    .loss = NONE};
     body->param_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
     body->acc_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
-    Lowering lo = {.arena = arena, .body = body, .paths = path_table_new(arena, mesh, net, price)};
+    Lowering lo = {.arena = arena,
+                   .body = body,
+                   .paths = path_table_new(arena, mesh, net, price),
+                   .split = split};
     lo.have = ARENA_ARRAY(arena, CopySet, graph->values.n);
     lo.made = ARENA_ARRAY(arena, CopySet, graph->values.n);
     Placement data = data_place(body);
@@ -508,6 +592,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     if (pass_begin(passes, PASS_TEMPS)) {
         alias_in_place(body, &body->forward);
         alias_in_place(body, &body->backward);
+        alias_in_place(body, &body->weight);
         body_place_temps(body);
         verify_pass(body, passes, PASS_TEMPS);
     }

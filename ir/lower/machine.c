@@ -62,6 +62,7 @@ Machine *machine_new(Arena *arena, const Program *program)
         int64_t elements = program->stage[rank->stage].arena_bytes / WIDTH;
         rank->arena = ARENA_ARRAY(arena, double, elements);
         rank->touched = ARENA_ARRAY(arena, unsigned char, elements);
+        rank->stale = ARENA_ARRAY(arena, double *, 2 * program->chunks + 2);
     }
     machine->scratch = arena_new("step");
     arena_defer(arena, free_scratch, machine->scratch);

@@ -21,7 +21,7 @@ typedef struct Rank {
     double *arena;
     unsigned char *touched; /* per element of the arena */
     VEC(Step *) steps;      /* program order, cut short behind their last operand */
-    double *stale[2];       /* last message of each class, kept for MUTATE_STALE */
+    double **stale;         /* [boundary * 2 + class] last message, kept for MUTATE_STALE */
     VEC(int) queue[STREAM_COUNT];
     int head[STREAM_COUNT]; /* also the number of done steps of the stream */
 } Rank;

@@ -54,10 +54,9 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
 /* Every reader in the body cuts out of the copy what the gather brought together. */
 static bool only_cut(const Body *body, int copy, const Move *gather)
 {
-    const InstList *part[2] = {&body->forward, &body->backward};
-    for (int p = 0; p < 2; p++)
-        for (int i = 0; i < part[p]->n; i++) {
-            const Inst *inst = &part[p]->at[i];
+    for (int l = 0; l < BODY_LISTS; l++)
+        for (int i = 0; i < body_list(body, l)->n; i++) {
+            const Inst *inst = &body_list(body, l)->at[i];
             bool cuts = inst->kind == INST_MOVE && inst->move.kind == MOVE_SLICE &&
                         inst->move.to == gather->from &&
                         memcmp(&inst->move.atoms, &gather->atoms, sizeof gather->atoms) == 0;
@@ -68,11 +67,10 @@ static bool only_cut(const Body *body, int copy, const Move *gather)
     return true;
 }
 
-static const Body *body_behind(const Program *program, int stage, int link)
+static const Body *body_behind(const Program *program, int link)
 {
-    if (link + 1 < program->stage[stage].links)
-        return program->stage[stage].link[link + 1].body;
-    return stage + 1 < program->stages ? program->stage[stage + 1].link[0].body : NULL;
+    const Net *net = program->net;
+    return link + 1 < net->chain.n ? program->body[net->chain.at[link + 1].class] : NULL;
 }
 
 /* A gather whose readers, those in the next link included, need their own block alone. */
@@ -86,7 +84,7 @@ static bool gathers_for_nobody(const Program *program, const Step *step)
         return body->copies.at[copy].home == HOME_TEMP;
     for (int s = 0; s < program->stages; s++)
         for (int i = 0; i < program->stage[s].links; i++) {
-            const Body *next = body_behind(program, s, i);
+            const Body *next = body_behind(program, program->stage[s].link[i].link);
             if (program->stage[s].link[i].body == body &&
                 (!next || next->saves_in || !only_cut(next, next->in, step->move)))
                 return false;
@@ -171,6 +169,16 @@ static void put_bases(Machine *machine, const Step *step)
     }
 }
 
+/* The ring in which a link finds a saved operand, or NULL. The input of a layer that backward reads
+ * lies in a saved ring too, but for the chunk's first. */
+static const Ring *saved_ring(const Program *program, const StageProgram *stage, int link, int copy)
+{
+    int64_t offset;
+    const Ring *ring = copy_ring(program, stage, link, copy, &offset);
+    const Ring *own = stage->chunk[stage->link[link].chunk].ring;
+    return ring >= own + RING_SAVED && ring <= own + RING_SAVED_IW ? ring : NULL;
+}
+
 /* A kernel whose one operand goes into accumulators, while every micro-batch of the step has a
  * slot: taking them in another order changes no sum. */
 static bool only_adds_up(const Program *program, const Step *step)
@@ -179,10 +187,13 @@ static bool only_adds_up(const Program *program, const Step *step)
     bool adds = inst->ins == 1;
     for (int k = 0; k < inst->outs; k++)
         adds = adds && step->body->copies.at[inst->out[k]].home == HOME_ACC;
-    for (int s = 0; s < program->stages; s++) {
-        int slots = program->stage[s].ring[RING_SAVED].n;
-        adds = adds && (slots < 2 || slots == program->plan->micro_batches);
-    }
+    for (int s = 0; s < program->stages; s++)
+        for (int i = 0; i < program->stage[s].links && adds; i++) {
+            if (program->stage[s].link[i].body != step->body)
+                continue;
+            const Ring *ring = saved_ring(program, &program->stage[s], i, inst->in[0]);
+            adds = !ring || ring->n < 2 || ring->n == program->plan->micro_batches;
+        }
     return adds;
 }
 
@@ -190,12 +201,8 @@ static void put_slots(Machine *machine, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[step->stage];
     for (int k = 0; k < step->inst->ins; k++) {
-        const Copy *copy = &step->body->copies.at[step->inst->in[k]];
-        /* the input of a layer that backward reads lies in the saved ring too, but for the stage's
-         * first */
-        bool saved = copy->home == HOME_SAVED ||
-                     (copy->home == HOME_IN && stage->link[step->link].in_offset != NONE);
-        if (!saved || stage->ring[RING_SAVED].n < 2)
+        const Ring *ring = saved_ring(machine->program, stage, step->link, step->inst->in[k]);
+        if (!ring || ring->n < 2)
             continue;
         Site site = site_of(machine, MUTATE_SLOT, step);
         site.operand = k;

@@ -21,6 +21,16 @@ static double *at_operand(Rank *rank, const Operand *operand)
     return rank->arena + operand->address / WIDTH;
 }
 
+static int64_t next_slot(const Machine *machine, const Rank *rank, const Step *step, int copy,
+                         int64_t address)
+{
+    int64_t offset;
+    const Ring *ring = copy_ring(machine->program, &machine->program->stage[rank->stage],
+                                 step->link, copy, &offset);
+    int slot = ring_slot(ring, step->micro);
+    return address + ring->stride * ((slot + 1) % ring->n - slot);
+}
+
 /* The array of one copy of a kernel: an operand of the Step, or a fused value in scratch memory. */
 static double *copy_block(const Machine *machine, Rank *rank, const Step *step, int copy,
                           Arena *scratch, double **fused)
@@ -33,9 +43,7 @@ static double *copy_block(const Machine *machine, Rank *rank, const Step *step, 
         if (inst->in[k] == copy) {
             Operand operand = step->operand[k];
             if (site_hits(machine, MUTATE_SLOT, step) && machine->site->operand == k)
-                operand.address =
-                    copy_address(machine->program, &machine->program->stage[rank->stage],
-                                 step->link, copy, step->micro + 1);
+                operand.address = next_slot(machine, rank, step, copy, operand.address);
             return at_operand(rank, &operand);
         }
     CHECK(step->body->copies.at[copy].home == HOME_FUSED);
@@ -293,12 +301,13 @@ static void run_message(Machine *machine, Rank *from, Step *send, Rank *to, Step
     double *target = at_operand(to, &recv->operand[0]);
     size_t bytes = (size_t)send->operand[0].bytes;
     const double *source = at_operand(from, &send->operand[0]);
-    if (site_hits(machine, MUTATE_STALE, recv) && to->stale[recv->message])
-        source = to->stale[recv->message];
+    double **stale = &to->stale[2 * recv->boundary + (int)recv->message];
+    if (site_hits(machine, MUTATE_STALE, recv) && *stale)
+        source = *stale;
     if (machine->site && machine->site->kind == MUTATE_STALE) {
         double *now = ARENA_ARRAY(machine->arena, double, bytes / WIDTH);
         memcpy(now, at_operand(from, &send->operand[0]), bytes);
-        to->stale[recv->message] = now;
+        *stale = now;
     }
     memmove(target, source, bytes);
 }

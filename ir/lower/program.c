@@ -11,7 +11,14 @@
 
 const char *const entry_text[ENTRY_COUNT] = {"compute", "send",  "recv",  "bucket",
                                              "tied",    "total", "update"};
-const char *const ring_text[RING_COUNT] = {"data", "saved", "in", "out", "grad_in", "grad_out"};
+const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw",
+                                           "in",   "out",   "grad_in", "grad_out"};
+
+int ring_slot(const Ring *ring, int micro)
+{
+    CHECK(ring->n > 0 && micro >= 0);
+    return ring->slot ? ring->slot[micro] : micro % ring->n;
+}
 
 static const Graph *class_of(const Program *program, const StageLink *link)
 {
@@ -23,10 +30,51 @@ static const Graph *class_of(const Program *program, const StageLink *link)
 
 static int stage_of_link(const Plan *plan, int link)
 {
-    for (int stage = 0; stage < plan->stages; stage++)
-        if (link < plan->first_link[stage + 1])
-            return stage;
-    BUG("link %d lies beyond the last stage", link);
+    for (int chunk = 0; chunk < plan->chunks; chunk++)
+        if (link < plan->first_link[chunk + 1])
+            return plan->holder[chunk];
+    BUG("link %d lies beyond the last chunk", link);
+}
+
+int chunk_stage(const Program *program, int chunk)
+{
+    return chunk < 0 || chunk >= program->chunks ? NONE : program->holder[chunk];
+}
+
+int chunk_of_stage(const Program *program, int chunk)
+{
+    if (chunk < 0 || chunk >= program->chunks)
+        return NONE;
+    int before = 0;
+    for (int c = 0; c < chunk; c++)
+        before += program->holder[c] == program->holder[chunk];
+    return before;
+}
+
+int stage_find_link(const StageProgram *stage, int link)
+{
+    for (int i = 0; i < stage->links; i++)
+        if (stage->link[i].link == link)
+            return i;
+    return NONE;
+}
+
+/* Does link a add in a row before link b does? Within a row backward runs the links downwards. */
+static bool adds_before(const StageProgram *stage, int a, int b)
+{
+    int x = stage->chunk[stage->link[a].chunk].first_row,
+        y = stage->chunk[stage->link[b].chunk].first_row;
+    return x != y ? x < y : a > b;
+}
+
+bool link_opens(const StageProgram *stage, int link, int param)
+{
+    int64_t address = stage->link[link].gradient[param];
+    for (int i = 0; i < stage->links; i++)
+        for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
+            if (stage->link[i].gradient[p] == address && adds_before(stage, i, link))
+                return false;
+    return true;
 }
 
 static int find_net_param(const Net *net, int link, int param, int *ret_use)
@@ -162,14 +210,12 @@ static void cut_buckets(Program *program, StageProgram *stage, int g)
             end = group->elements;
     for (int i = group->members.n - 1; i >= 0; i--) {
         const GroupMember *member = &group->members.at[i];
-        bool starts_link = i == 0 || group->members.at[i - 1].link != member->link;
-        if (starts_link && (i == 0 || end - member->offset >= limit)) {
-            vec_push(program->arena, &stage->buckets) = (Bucket){g,
-                                                                 member->offset,
-                                                                 end - member->offset,
-                                                                 member->link,
-                                                                 member->offset / share,
-                                                                 (end - member->offset) / share};
+        int below = i == 0 ? NONE : group->members.at[i - 1].link;
+        bool starts_chunk = i == 0 || stage->link[below].chunk != stage->link[member->link].chunk;
+        if (below != member->link && (starts_chunk || end - member->offset >= limit)) {
+            vec_push(program->arena, &stage->buckets) =
+                (Bucket){g,    member->offset,         end - member->offset,
+                         NONE, member->offset / share, (end - member->offset) / share};
             end = member->offset;
         }
     }
@@ -220,33 +266,60 @@ static void put_entry(Program *program, int stage, Entry entry)
     vec_push(program->arena, &program->stage[stage].table) = entry;
 }
 
+/* The last link of a bucket to be done, by the rows that are the last of their chunks: of a member
+ * that two links add to, the later one. */
+static int closing_link(const Program *program, const StageProgram *stage, const Bucket *bucket)
+{
+    const Group *group = &stage->groups.at[bucket->group];
+    int close = NONE;
+    for (int i = 0; i < group->members.n; i++) {
+        const GroupMember *member = &group->members.at[i];
+        const NetParam *param = &program->net->params.at[member->net_param];
+        bool inside =
+            member->offset >= bucket->begin && member->offset < bucket->begin + bucket->elements;
+        for (int use = 0; inside && use < param->uses; use++) {
+            int link = stage_find_link(stage, param->link[use]);
+            if (link == NONE)
+                continue;
+            int row = stage->chunk[stage->link[link].chunk].last_row;
+            int last = close == NONE ? -1 : stage->chunk[stage->link[close].chunk].last_row;
+            if (row > last || (row == last && link < close))
+                close = link;
+        }
+    }
+    CHECK(close != NONE);
+    return close;
+}
+
 /* A row's result enters the producer's list as a send and the consumer's as a receive at one moment
  * of the sequence: every list is a projection of one order, so no two ranks can wait for each other
  * in a circle. */
 static void put_messages(Program *program, const Row *row)
 {
-    int to = row->part == PART_F ? row->stage + 1 : row->stage - 1;
-    if (to < 0 || to >= program->stages)
+    bool forward = row->part == PART_F;
+    int next = forward ? row->chunk + 1 : row->chunk - 1;
+    int from = chunk_stage(program, row->chunk), to = chunk_stage(program, next);
+    if (row->part == PART_W || to == NONE || to == from)
         return;
-    MsgKind message = row->part == PART_F ? MSG_ACTIVATION : MSG_GRADIENT;
-    put_entry(program, row->stage,
-              (Entry){.kind = ENTRY_SEND,
-                      .part = row->part,
-                      .micro = row->micro,
-                      .message = message,
-                      .peer = to});
-    put_entry(program, to,
-              (Entry){.kind = ENTRY_RECV,
-                      .part = row->part,
-                      .micro = row->micro,
-                      .message = message,
-                      .peer = row->stage});
+    Entry entry = {.kind = ENTRY_SEND,
+                   .part = row->part,
+                   .chunk = chunk_of_stage(program, row->chunk),
+                   .micro = row->micro,
+                   .message = forward ? MSG_ACTIVATION : MSG_GRADIENT,
+                   .peer = to};
+    put_entry(program, from, entry);
+    entry.kind = ENTRY_RECV;
+    entry.chunk = chunk_of_stage(program, next);
+    entry.peer = from;
+    put_entry(program, to, entry);
 }
 
 static void put_step_end(Program *program)
 {
     for (int stage = 0; stage < program->stages; stage++) {
         const StageProgram *sp = &program->stage[stage];
+        for (int b = 0; b < sp->buckets.n; b++)
+            sp->buckets.at[b].close_link = closing_link(program, sp, &sp->buckets.at[b]);
         for (int g = 0; g < sp->groups.n; g++)
             if (sp->groups.at[g].tied_stage != NONE)
                 put_entry(program, stage,
@@ -260,11 +333,33 @@ static void put_step_end(Program *program)
     }
 }
 
-static void make_tables(Program *program, const RowTimes *times)
+/* Rows of a chunk so far. */
+typedef struct Counts {
+    int forwards, weights;
+} Counts;
+
+static void put_row(Program *program, const Row *row, Counts *counts)
+{
+    StageProgram *stage = &program->stage[chunk_stage(program, row->chunk)];
+    int own = chunk_of_stage(program, row->chunk), last = program->plan->micro_batches - 1;
+    bool forward = row->part == PART_F, adds = row->part == PART_B || row->part == PART_W;
+    int nth = forward ? counts->forwards++ : adds ? counts->weights++ : NONE;
+    if (adds && nth == 0)
+        stage->chunk[own].first_row = stage->table.n;
+    if (adds && nth == last)
+        stage->chunk[own].last_row = stage->table.n;
+    put_entry(program, stage->index,
+              (Entry){.kind = ENTRY_COMPUTE,
+                      .part = row->part,
+                      .chunk = own,
+                      .micro = row->micro,
+                      .first = nth == 0,
+                      .last = nth == last});
+}
+
+static void make_tables(Program *program, const Schedule *schedule, const RowTimes *times)
 {
     Arena *scratch = arena_new("sequence");
-    Schedule *schedule = schedule_make(scratch, program->plan->schedule, program->stages,
-                                       program->plan->micro_batches);
     RowSpan **span;
     schedule_simulate(scratch, schedule, times, &span);
     VEC(Event) events = {0};
@@ -274,22 +369,14 @@ static void make_tables(Program *program, const RowTimes *times)
             vec_push(scratch, &events) = (Event){span[stage][i].end, 0, stage, i};
         }
     qsort(events.at, (size_t)events.n, sizeof events.at[0], by_time);
-    int *forwards = ARENA_ARRAY(scratch, int, program->stages),
-        *backwards = ARENA_ARRAY(scratch, int, program->stages);
+    Counts *counts = ARENA_ARRAY(scratch, Counts, program->chunks);
     for (int e = 0; e < events.n; e++) {
         const Event *event = &events.at[e];
         const Row *row = &schedule->rows[event->stage].at[event->row];
-        if (!event->begins) {
+        if (event->begins)
+            put_row(program, row, &counts[row->chunk]);
+        else
             put_messages(program, row);
-            continue;
-        }
-        int nth = row->part == PART_F ? forwards[event->stage]++ : backwards[event->stage]++;
-        put_entry(program, event->stage,
-                  (Entry){.kind = ENTRY_COMPUTE,
-                          .part = row->part,
-                          .micro = row->micro,
-                          .first = nth == 0,
-                          .last = nth == schedule->micros - 1});
     }
     put_step_end(program);
     arena_free(scratch);
@@ -310,7 +397,7 @@ static void make_optimizer(Program *program)
     program->sign = optimizer.sign;
 }
 
-static void make_bodies(Program *program, const MovePrice *price, Passes *passes)
+static void make_bodies(Program *program, const MovePrice *price, bool split, Passes *passes)
 {
     const Net *net = program->net;
     const Plan *plan = program->plan;
@@ -318,7 +405,21 @@ static void make_bodies(Program *program, const MovePrice *price, Passes *passes
     for (int c = 0; c < net->classes.n; c++)
         program->body[c] =
             body_lower_passes(program->arena, net, net->classes.at[c], &plan->class[c],
-                              &plan -> mesh, program -> recipe, price, passes);
+                              &plan -> mesh, program -> recipe, price, split, passes);
+}
+
+static void add_chunk(Program *program, StageProgram *stage, int index)
+{
+    const Plan *plan = program->plan;
+    Chunk *chunk = &stage->chunk[stage->chunks];
+    *chunk = (Chunk){.index = index, .begin = stage->links};
+    for (int link = plan->first_link[index]; link < plan->first_link[index + 1]; link++)
+        stage->link[stage->links++] =
+            (StageLink){.link = link,
+                        .chunk = stage->chunks,
+                        .body = program->body[program->net->chain.at[link].class]};
+    chunk->end = stage->links;
+    stage->chunks++;
 }
 
 static void make_stages(Program *program, const MovePrice *price)
@@ -328,13 +429,17 @@ static void make_stages(Program *program, const MovePrice *price)
     for (int s = 0; s < plan->stages; s++) {
         StageProgram *stage = &program->stage[s];
         stage->index = s;
-        stage->links = plan->first_link[s + 1] - plan->first_link[s];
-        stage->link = ARENA_ARRAY(program->arena, StageLink, stage->links + 1);
-        for (int i = 0; i < stage->links; i++) {
-            int link = plan->first_link[s] + i;
-            stage->link[i] = (StageLink){.link = link,
-                                         .body = program->body[program->net->chain.at[link].class]};
-        }
+        int links = 0, chunks = 0;
+        for (int c = 0; c < plan->chunks; c++)
+            if (plan->holder[c] == s) {
+                links += plan->first_link[c + 1] - plan->first_link[c];
+                chunks++;
+            }
+        stage->link = ARENA_ARRAY(program->arena, StageLink, links + 1);
+        stage->chunk = ARENA_ARRAY(program->arena, Chunk, chunks);
+        for (int c = 0; c < plan->chunks; c++)
+            if (plan->holder[c] == s)
+                add_chunk(program, stage, c);
         make_groups(program, stage, price);
     }
 }
@@ -349,6 +454,14 @@ static void dump_steps(const Program *program, Str *dump)
             step_put(dump, program, step);
         arena_free(scratch);
     }
+}
+
+/* The lengths say something of every part that the schedule has. */
+static bool has_times(const Schedule *schedule, const RowTimes *times)
+{
+    bool halves = times->time[PART_I] && times->time[PART_W];
+    return times->time[PART_F] && (halves || !schedule_splits(schedule)) &&
+           (halves || times->time[PART_B]);
 }
 
 Program *program_build(Arena *arena, const Plan *plan, const Net *net, const MovePrice *price,
@@ -366,24 +479,30 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
                          .net = net,
                          .recipe = recipe_by_name(plan->job.recipe),
                          .stages = plan->stages,
+                         .chunks = plan->chunks,
+                         .holder = plan->holder,
                          .slack = 1};
     CHECK(program->recipe != NULL);
     MovePrice own_price = link_price(plan->cluster, program->recipe);
-    RowTimes own_times = {.time = {[PART_F] = plan->row_ns[0], [PART_B] = plan->row_ns[1]},
-                          .hop = plan->hop_ns};
+    RowTimes own_times = {.hop = plan->hop_ns};
+    for (int part = 0; part < PART_COUNT; part++)
+        own_times.time[part] = plan->row_ns[part];
+    const Schedule *schedule = plan_rows(arena, diag_new(arena), plan);
+    CHECK(schedule != NULL);
+    bool known = has_times(schedule, &own_times);
     price = price ? price : &own_price;
-    times = times || !plan->row_ns[0] ? times : &own_times;
+    times = times || !known ? times : &own_times;
     Str *dump = pass_dump(passes, PASS_GRAPH, net->name);
     if (dump)
         net_put_text(dump, net);
     if (!pass_begin(passes, PASS_PLACE))
         return NULL;
     make_optimizer(program);
-    make_bodies(program, price, passes);
+    make_bodies(program, price, schedule_splits(schedule), passes);
     if (!pass_begin(passes, PASS_SCHEDULE))
         return NULL;
     make_stages(program, price);
-    make_tables(program, times);
+    make_tables(program, schedule, times);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)
         program_put_tables(dump, program);

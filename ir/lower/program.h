@@ -9,31 +9,9 @@
 
 #include "ir/lower/body.h"
 
-typedef enum { PART_F, PART_B, PART_I, PART_W, PART_COUNT } PartKind;
-extern const char *const part_text[PART_COUNT];
-
-/* Row of a schedule: one part on one virtual stage and micro-batch. Generators in schedule.c emit
- * these; no lowering knows a schedule's name. */
-typedef struct Row {
-    PartKind part;
-    int stage, micro;
-} Row;
-typedef VEC(Row) RowList;
-
-typedef struct Schedule {
-    int stages, micros;
-    RowList *rows; /* per stage, in order */
-} Schedule;
-/* Generators (CONTRACTS 2.1, 2.2), and the checker: one F and one B of every pair, F before B,
- * cross-stage run reaches the end. */
-Schedule *schedule_make(Arena *arena, ScheduleKind kind, int stages, int micros);
-bool schedule_check(const Schedule *schedule, Diag *diag);
-/* PyTorch's CSV cells, "0F0,0F1,,1B0". */
-void schedule_put_csv(Str *str, const Schedule *schedule);
-
 typedef enum {
-    ENTRY_COMPUTE, /* part over all links of the stage, for one micro-batch */
-    ENTRY_SEND,    /* activation to the next stage or gradient to the previous one */
+    ENTRY_COMPUTE, /* part over all links of a chunk, for one micro-batch */
+    ENTRY_SEND,    /* activation to the next chunk or gradient to the previous one */
     ENTRY_RECV,
     ENTRY_REDUCE, /* gradient bucket `index`: its path to the optimizer's share */
     ENTRY_TIED,   /* group `index`: sum over the two home stages */
@@ -48,9 +26,11 @@ typedef enum { MSG_ACTIVATION, MSG_GRADIENT } MsgKind;
 typedef struct Entry {
     EntryKind kind;
     PartKind part;
+    int chunk; /* of the stage */
     int micro;
     bool first,
-        last; /* compute: write accumulators instead of adding; close the buckets behind this row */
+        last; /* compute: the first and the last row of its chunk that adds to accumulators (of
+                 F rows: to the loss): writes them instead; closes the buckets behind it */
     MsgKind message;
     int peer;  /* stage, of sends and receives */
     int index; /* bucket or group */
@@ -87,20 +67,26 @@ typedef struct Group {
 typedef struct Bucket {
     int group;
     int64_t begin, elements; /* of the group's flat sequence */
-    int close_link; /* complete when backward of this link (the lowest of its members) is done */
+    int close_link;      /* complete when the last row of this link's chunk has done this link */
     int64_t share_begin; /* in moment1/moment2/master */
     int64_t share_elements;
 } Bucket;
 
-/* A ring of n slots of `stride` bytes; slot = micro-batch mod n. */
+/* A ring of n slots of `stride` bytes; slot = micro-batch mod n. Where lives end in another order
+ * than they begin, so that this would take more slots than are ever alive, `slot` says it for every
+ * micro-batch. */
 typedef struct Ring {
     int64_t base, stride;
     int n;
+    int *slot; /* [micro-batches], or NULL */
 } Ring;
+int ring_slot(const Ring *ring, int micro);
 
 typedef enum {
     RING_DATA,
-    RING_SAVED,
+    RING_SAVED, /* the kinds of saved values, as SavedKind */
+    RING_SAVED_W,
+    RING_SAVED_IW,
     RING_IN,
     RING_OUT,
     RING_GRAD_IN,
@@ -110,26 +96,39 @@ typedef enum {
 extern const char *const ring_text[RING_COUNT];
 
 typedef struct StageLink {
-    int link; /* of net->chain */
+    int link;  /* of net->chain */
+    int chunk; /* of the stage */
     const Body *body;
-    int64_t saved_offset; /* in a saved slot: the link's block, followed by its `in` when it is
-                             saved and not the first */
-    int64_t in_offset;    /* of the saved `in`, or NONE: a transient, or the stage's in ring for the
-                             first link */
+    int64_t saved_offset[SAVED_KINDS]; /* in a slot of the kind: the link's block, followed by its
+                                          `in` when it is saved and not the chunk's first, */
+    int64_t in_offset;      /* where that is, or NONE: a transient, or the chunk's in ring for its
+                               first link */
+    int64_t grad_in_offset; /* of the gradient of its output, kept for W, in the third kind; NONE: a
+                               transient, or the chunk's ring for its last link */
     int64_t *weight,
         *gradient; /* addresses per param of the class (a tied second use points at the first's) */
 } StageLink;
 
+/* A run of links of a stage with rings of its own. What goes to a chunk of the same stage is
+ * written where that one reads it: there is no message and no out ring. */
+typedef struct Chunk {
+    int index;               /* of all chunks */
+    int begin, end;          /* its links, of the stage */
+    int first_row, last_row; /* entries that are the first and last to add to gradients */
+    Ring ring[RING_COUNT];
+    int64_t data_offset[DATA_COUNT]; /* within a data slot */
+} Chunk;
+
 typedef struct StageProgram {
     int index;
+    int chunks;
+    Chunk *chunk;
     int links;
-    StageLink *link;
+    StageLink *link; /* chunk by chunk */
     VEC(Entry) table;
     VEC(Group) groups;
     VEC(Bucket) buckets;
-    Ring ring[RING_COUNT];
-    int64_t data_offset[DATA_COUNT]; /* within a data slot */
-    int64_t scratch, scratch_bytes;  /* temps of the running segment */
+    int64_t scratch, scratch_bytes; /* temps of the running segment */
     int64_t pass[4],
         pass_bytes;         /* transients between links: two for activations, two for gradients */
     int64_t scalars;        /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype */
@@ -148,7 +147,8 @@ typedef struct Program {
     const Net *net;
     const Recipe *recipe;
     Body **body; /* per class */
-    int stages;
+    int stages, chunks;
+    const int *holder; /* [chunks] */
     StageProgram *stage;
     Graph *optimizer; /* nodes sumsq, clip, adamw, sign over a flat dim */
     NodeId sumsq, clip, adamw, sign;
@@ -156,18 +156,13 @@ typedef struct Program {
     /* The order of communication, projected to the tables: entries carry positions implicitly. */
 } Program;
 
-/* Length of the rows of every stage, ns, and of one hop between stages: the segment simulation that
- * orders the sequence (by time; ends before starts; then stage). */
-typedef struct RowTimes {
-    const int64_t *time[PART_COUNT]; /* [stages] */
-    int64_t hop;
-} RowTimes;
-/* Start and end of every row under these times, indexed as schedule->rows; the makespan. */
-typedef struct RowSpan {
-    int64_t start, end;
-} RowSpan;
-int64_t schedule_simulate(Arena *arena, const Schedule *schedule, const RowTimes *times,
-                          RowSpan ***ret);
+/* The stage that holds a chunk, and which of its chunks that is; NONE for a chunk that is none. */
+int chunk_stage(const Program *program, int chunk);
+int chunk_of_stage(const Program *program, int chunk);
+/* The link of the stage that is `link` of the chain, or NONE. */
+int stage_find_link(const StageProgram *stage, int link);
+/* Of all links of the stage that add to this accumulator, this one does it first in every step. */
+bool link_opens(const StageProgram *stage, int link, int param);
 
 /* Lowers a verified plan: a function of the plan alone. Tests may give another price of moves and
  * other row times; NULL: the plan's own cluster and rows. */

@@ -48,8 +48,11 @@ static void put_group(Str *str, const Program *program, const StageProgram *stag
 
 static void put_stage(Str *str, const Program *program, const StageProgram *stage)
 {
-    str_putf(str, "stage %d: links %d to %d, arena %lld B\n", stage->index, stage->link[0].link,
-             stage->link[stage->links - 1].link, (long long)stage->arena_bytes);
+    str_putf(str, "stage %d: links ", stage->index);
+    for (int c = 0; c < stage->chunks; c++)
+        str_putf(str, "%s%d to %d", c ? ", " : "", stage->link[stage->chunk[c].begin].link,
+                 stage->link[stage->chunk[c].end - 1].link);
+    str_putf(str, ", arena %lld B\n", (long long)stage->arena_bytes);
     for (int g = 0; g < stage->groups.n; g++)
         put_group(str, program, stage, g);
     for (int b = 0; b < stage->buckets.n; b++) {
@@ -59,11 +62,17 @@ static void put_stage(Str *str, const Program *program, const StageProgram *stag
                  (long long)(bucket->begin + bucket->elements),
                  stage->link[bucket->close_link].link);
     }
-    for (int r = 0; r < RING_COUNT; r++)
-        if (stage->ring[r].n)
-            str_putf(str, "  ring %-8s at %lld, %d x %lld B\n", ring_text[r],
-                     (long long)stage->ring[r].base, stage->ring[r].n,
-                     (long long)stage->ring[r].stride);
+    for (int c = 0; c < stage->chunks; c++)
+        for (int r = 0; r < RING_COUNT; r++) {
+            const Ring *ring = &stage->chunk[c].ring[r];
+            if (ring->n == 0)
+                continue;
+            str_putf(str, "  ring %-8s at %lld, %d x %lld B", ring_text[r], (long long)ring->base,
+                     ring->n, (long long)ring->stride);
+            if (stage->chunks > 1)
+                str_putf(str, ", chunk %d", stage->chunk[c].index);
+            str_put(str, ring->slot ? ", slots in a column\n" : "\n");
+        }
     str_putf(str, "  pass at %lld, 4 x %lld B; scratch at %lld, %lld B\n",
              (long long)stage->pass[0], (long long)stage->pass_bytes, (long long)stage->scratch,
              (long long)stage->scratch_bytes);
@@ -85,8 +94,11 @@ static void put_number(Str *str, int number, int shift)
         str_putf(str, "%+di", shift);
 }
 
-static void put_entry(Str *str, const Entry *entry, int shift)
+static void put_entry(Str *str, const StageProgram *stage, const Entry *entry, int shift)
 {
+    /* chunks by their numbers, where a stage has several */
+    if (entry->kind <= ENTRY_RECV && stage->chunks > 1)
+        str_putf(str, "%d", stage->chunk[entry->chunk].index);
     switch (entry->kind) {
     case ENTRY_COMPUTE:
         str_put(str, part_text[entry->part]);
@@ -119,13 +131,13 @@ void program_put_tables(Str *str, const Program *program)
         const StageProgram *stage = &program->stage[s];
         str_putf(str, "stage %d:", s);
         for (int i = 0; i < stage->table.n;) {
-            Loop loop = table_loop_at(stage, i, 16 * program->stages + 16);
+            Loop loop = table_loop_at(stage, i, 16 * program->chunks + 16);
             bool folds = loop.repeats > 2;
             if (folds)
                 str_putf(str, " %d x {", loop.repeats);
             for (int k = 0; k < (folds ? loop.entries : 1); k++) {
                 str_putc(str, ' ');
-                put_entry(str, &stage->table.at[i + k], folds ? loop.shift : 0);
+                put_entry(str, stage, &stage->table.at[i + k], folds ? loop.shift : 0);
             }
             if (folds)
                 str_put(str, " }");

@@ -1,133 +1,111 @@
-/* schedule.c - pipeline schedules as generators of rows, their checker and their simulation. */
-#include "ir/lower/program.h"
+/* schedule.c - the checker and the simulation of pipeline schedules, whoever made their rows. */
+#include "ir/lower/schedule.h"
+
+#include "ir/base/arena.h"
 
 const char *const part_text[PART_COUNT] = {"F", "B", "I", "W"};
-const char *const schedule_text[SCHEDULE_COUNT] = {"gpipe", "1f1b"};
 
-static void put_row(Arena *arena, Schedule *schedule, int stage, PartKind part, int micro)
+bool schedule_splits(const Schedule *schedule)
 {
-    vec_push(arena, &schedule->rows[stage]) = (Row){part, stage, micro};
+    for (int stage = 0; stage < schedule->stages; stage++)
+        for (int i = 0; i < schedule->rows[stage].n; i++)
+            if (schedule->rows[stage].at[i].part > PART_B)
+                return true;
+    return false;
 }
 
-static Schedule *schedule_new(Arena *arena, int stages, int micros)
-{
-    Schedule *schedule = ARENA_NEW(arena, Schedule);
-    schedule->stages = stages;
-    schedule->micros = micros;
-    schedule->rows = ARENA_ARRAY(arena, RowList, stages);
-    return schedule;
-}
-
-/* All forwards, then all backwards in reverse order (Huang et al., GPipe). */
-static Schedule *make_gpipe(Arena *arena, int stages, int micros)
-{
-    Schedule *schedule = schedule_new(arena, stages, micros);
-    for (int stage = 0; stage < stages; stage++) {
-        for (int micro = 0; micro < micros; micro++)
-            put_row(arena, schedule, stage, PART_F, micro);
-        for (int micro = micros - 1; micro >= 0; micro--)
-            put_row(arena, schedule, stage, PART_B, micro);
-    }
-    return schedule;
-}
-
-/* Warm-up of min(stages - stage - 1, micros) forwards, then one forward and one backward in turn,
- * then the rest (PipeDream-flush; Narayanan et al.). */
-static Schedule *make_1f1b(Arena *arena, int stages, int micros)
-{
-    Schedule *schedule = schedule_new(arena, stages, micros);
-    for (int stage = 0; stage < stages; stage++) {
-        int warm = stages - stage - 1 < micros ? stages - stage - 1 : micros;
-        for (int micro = 0; micro < warm; micro++)
-            put_row(arena, schedule, stage, PART_F, micro);
-        for (int micro = 0; micro < micros - warm; micro++) {
-            put_row(arena, schedule, stage, PART_F, warm + micro);
-            put_row(arena, schedule, stage, PART_B, micro);
-        }
-        for (int micro = micros - warm; micro < micros; micro++)
-            put_row(arena, schedule, stage, PART_B, micro);
-    }
-    return schedule;
-}
-
-Schedule *schedule_make(Arena *arena, ScheduleKind kind, int stages, int micros)
-{
-    CHECK(stages > 0 && micros > 0);
-    switch (kind) {
-    case SCHEDULE_GPIPE:
-        return make_gpipe(arena, stages, micros);
-    case SCHEDULE_1F1B:
-        return make_1f1b(arena, stages, micros);
-    case SCHEDULE_COUNT:
-        break;
-    }
-    BUG("unknown schedule %d", (int)kind);
-}
-
-/* Ends of the parts of one (stage, micro-batch); -1 while open. */
+/* Ends of the parts of one (chunk, micro-batch); -1 while open. */
 typedef struct Ends {
-    int64_t forward, backward;
+    int64_t forward, input; /* input: of its B or I */
 } Ends;
 
-static bool row_ready(const Schedule *schedule, const Ends *ends, const Row *row, int64_t hop,
-                      int64_t *ret_time)
+typedef struct RowRun {
+    const Schedule *schedule;
+    const RowTimes *times;
+    Ends *ends;      /* [chunk * micros + micro] */
+    int *next;       /* per stage */
+    int64_t *clock;  /* per stage */
+    RowSpan **spans; /* or NULL */
+} RowRun;
+
+static int64_t row_length(const RowTimes *times, const Row *row)
 {
-    const Ends *own = &ends[row->stage * schedule->micros + row->micro];
-    *ret_time = 0;
-    if (row->part == PART_F) {
-        if (row->stage == 0)
-            return true;
-        const Ends *before = own - schedule->micros;
-        *ret_time = before->forward + hop;
-        return before->forward >= 0;
-    }
-    if (own->forward < 0)
-        return false;
-    *ret_time = own->forward;
-    if (row->stage == schedule->stages - 1)
-        return true;
-    const Ends *after = own + schedule->micros;
-    if (after->backward + hop > *ret_time)
-        *ret_time = after->backward + hop;
-    return after->backward >= 0;
+    if (!times)
+        return row->part == PART_B ? 2 : 1;
+    if (times->time[row->part])
+        return times->time[row->part][row->chunk];
+    CHECK(row->part == PART_B);
+    return times->time[PART_I][row->chunk] + times->time[PART_W][row->chunk];
 }
 
-/* Runs every stage's rows in order; -1 when some row never becomes ready. */
-static int64_t run_rows(Arena *arena, const Schedule *schedule, const RowTimes *times,
-                        RowSpan **span)
+/* A result of another chunk: it comes over a hop when that is on another stage. */
+static bool comes(const RowRun *run, const Row *row, int from, int64_t end, int64_t *time)
 {
-    Ends *ends = ARENA_ARRAY(arena, Ends, schedule->stages * schedule->micros);
-    for (int i = 0; i < schedule->stages * schedule->micros; i++)
-        ends[i] = (Ends){-1, -1};
-    int *next = ARENA_ARRAY(arena, int, schedule->stages);
-    int64_t *clock = ARENA_ARRAY(arena, int64_t, schedule->stages), makespan = 0;
-    int left = 0;
-    for (int stage = 0; stage < schedule->stages; stage++)
-        left += schedule->rows[stage].n;
+    const Schedule *schedule = run->schedule;
+    bool far = schedule->holder[from] != schedule->holder[row->chunk];
+    int64_t at = end + (far && run->times ? run->times->hop : 0);
+    *time = at > *time ? at : *time;
+    return end >= 0;
+}
+
+static bool row_ready(const RowRun *run, const Row *row, int64_t *ret_time)
+{
+    int micros = run->schedule->micros;
+    const Ends *own = &run->ends[row->chunk * micros + row->micro];
+    *ret_time = 0;
+    switch (row->part) {
+    case PART_F:
+        return row->chunk == 0 || comes(run, row, row->chunk - 1, own[-micros].forward, ret_time);
+    case PART_W:
+        *ret_time = own->input;
+        return own->input >= 0;
+    default:
+        *ret_time = own->forward;
+        return own->forward >= 0 && (row->chunk == run->schedule->chunks - 1 ||
+                                     comes(run, row, row->chunk + 1, own[micros].input, ret_time));
+    }
+}
+
+static bool run_row(RowRun *run, int stage)
+{
+    if (run->next[stage] == run->schedule->rows[stage].n)
+        return false;
+    const Row *row = &run->schedule->rows[stage].at[run->next[stage]];
+    int64_t start;
+    if (!row_ready(run, row, &start))
+        return false;
+    start = start > run->clock[stage] ? start : run->clock[stage];
+    int64_t end = run->clock[stage] = start + row_length(run->times, row);
+    Ends *own = &run->ends[row->chunk * run->schedule->micros + row->micro];
+    if (row->part == PART_F)
+        own->forward = end;
+    else if (row->part != PART_W)
+        own->input = end;
+    if (run->spans)
+        run->spans[stage][run->next[stage]] = (RowSpan){start, end};
+    run->next[stage]++;
+    return true;
+}
+
+static RowRun run_rows(Arena *arena, const Schedule *schedule, const RowTimes *times,
+                       RowSpan **spans)
+{
+    int cells = schedule->chunks * schedule->micros;
+    RowRun run = {schedule,
+                  times,
+                  ARENA_ARRAY(arena, Ends, cells),
+                  ARENA_ARRAY(arena, int, schedule->stages),
+                  ARENA_ARRAY(arena, int64_t, schedule->stages),
+                  spans};
+    for (int i = 0; i < cells; i++)
+        run.ends[i] = (Ends){-1, -1};
     for (bool moved = true; moved;) {
         moved = false;
         for (int stage = 0; stage < schedule->stages; stage++)
-            while (next[stage] < schedule->rows[stage].n) {
-                const Row *row = &schedule->rows[stage].at[next[stage]];
-                int64_t ready;
-                if (!row_ready(schedule, ends, row, times ? times->hop : 0, &ready))
-                    break;
-                int64_t start = ready > clock[stage] ? ready : clock[stage];
-                int64_t length = times                 ? times->time[row->part][stage]
-                                 : row->part == PART_F ? 1
-                                                       : 2;
-                clock[stage] = start + length;
-                Ends *own = &ends[stage * schedule->micros + row->micro];
-                *(row->part == PART_F ? &own->forward : &own->backward) = clock[stage];
-                if (span)
-                    span[stage][next[stage]] = (RowSpan){start, clock[stage]};
-                makespan = clock[stage] > makespan ? clock[stage] : makespan;
-                next[stage]++;
-                left--;
+            while (run_row(&run, stage))
                 moved = true;
-            }
     }
-    return left ? -1 : makespan;
+    return run;
 }
 
 int64_t schedule_simulate(Arena *arena, const Schedule *schedule, const RowTimes *times,
@@ -140,52 +118,91 @@ int64_t schedule_simulate(Arena *arena, const Schedule *schedule, const RowTimes
             span[stage] = ARENA_ARRAY(arena, RowSpan, schedule->rows[stage].n + 1);
         *ret = span;
     }
-    int64_t makespan = run_rows(arena, schedule, times, span);
-    if (makespan < 0)
-        BUG("the schedule does not reach its end");
+    RowRun run = run_rows(arena, schedule, times, span);
+    int64_t makespan = 0;
+    for (int stage = 0; stage < schedule->stages; stage++) {
+        if (run.next[stage] < schedule->rows[stage].n)
+            BUG("the schedule does not reach its end");
+        makespan = run.clock[stage] > makespan ? run.clock[stage] : makespan;
+    }
     return makespan;
+}
+
+/* ---- the checker ---- */
+
+/* What has been seen of the parts of one (chunk, micro-batch). */
+typedef struct Seen {
+    int count[PART_COUNT];
+} Seen;
+
+static bool check_row(const Schedule *schedule, int stage, int at, Seen *seen, Diag *diag)
+{
+    const Row *row = &schedule->rows[stage].at[at];
+    if (row->chunk < 0 || row->chunk >= schedule->chunks || row->micro < 0 ||
+        row->micro >= schedule->micros || row->part >= PART_COUNT)
+        return diag_error(diag, NO_SPAN, "row %d of stage %d names chunk %d, micro-batch %d", at,
+                          stage, row->chunk, row->micro);
+    if (schedule->holder[row->chunk] != stage)
+        return diag_error(diag, NO_SPAN, "row %d of stage %d is of chunk %d, which stage %d holds",
+                          at, stage, row->chunk, schedule->holder[row->chunk]);
+    Seen *own = &seen[row->chunk * schedule->micros + row->micro];
+    bool ready = row->part == PART_F   ? true
+                 : row->part == PART_W ? own->count[PART_I] > 0
+                                       : own->count[PART_F] > 0;
+    own->count[row->part]++;
+    return ready ||
+           diag_error(diag, NO_SPAN, "stage %d runs %s of chunk %d, micro-batch %d before its %s",
+                      stage, part_text[row->part], row->chunk, row->micro,
+                      row->part == PART_W ? "I" : "forward");
+}
+
+static bool check_cell(const Seen *seen, int chunk, int micro, Diag *diag)
+{
+    const int *n = seen->count;
+    bool whole = n[PART_B] == 1 && n[PART_I] == 0 && n[PART_W] == 0;
+    bool split = n[PART_B] == 0 && n[PART_I] == 1 && n[PART_W] == 1;
+    return (n[PART_F] == 1 && (whole || split)) ||
+           diag_error(diag, NO_SPAN,
+                      "chunk %d has %d forwards of micro-batch %d, and as backwards %d B, %d I and "
+                      "%d W; it needs one F and one B, or one I and one W",
+                      chunk, n[PART_F], micro, n[PART_B], n[PART_I], n[PART_W]);
+}
+
+static bool check_end(Arena *scratch, const Schedule *schedule, Diag *diag)
+{
+    RowRun run = run_rows(scratch, schedule, NULL, NULL);
+    Str text = str_new(scratch);
+    int stuck = 0;
+    for (int stage = 0; stage < schedule->stages; stage++) {
+        if (run.next[stage] == schedule->rows[stage].n)
+            continue;
+        const Row *row = &schedule->rows[stage].at[run.next[stage]];
+        if (stuck++ < 4)
+            str_putf(&text, "%s%d%s%d on stage %d", stuck > 1 ? ", " : "", row->chunk,
+                     part_text[row->part], row->micro, stage);
+    }
+    if (!stuck)
+        return true;
+    diag_error(diag, NO_SPAN,
+               "the schedule of %d stages, %d chunks and %d micro-batches deadlocks: %s never run",
+               schedule->stages, schedule->chunks, schedule->micros, text.at);
+    diag_help(diag, "a number of micro-batches that divides by %d runs; so does 1F1B with any",
+              schedule->stages);
+    return false;
 }
 
 bool schedule_check(const Schedule *schedule, Diag *diag)
 {
     bool good = true;
     Arena *scratch = arena_new("schedule");
-    for (int stage = 0; stage < schedule->stages; stage++) {
-        int *seen = ARENA_ARRAY(scratch, int, schedule->micros * 2);
-        for (int i = 0; i < schedule->rows[stage].n; i++) {
-            const Row *row = &schedule->rows[stage].at[i];
-            if (row->stage != stage || row->micro < 0 || row->micro >= schedule->micros) {
-                good =
-                    diag_error(diag, NO_SPAN, "row %d of stage %d names stage %d, micro-batch %d",
-                               i, stage, row->stage, row->micro);
-                continue;
-            }
-            if (row->part != PART_F && !seen[row->micro])
-                good = diag_error(diag, NO_SPAN,
-                                  "stage %d runs backward of micro-batch %d before forward", stage,
-                                  row->micro);
-            seen[row->micro + (row->part == PART_F ? 0 : schedule->micros)]++;
-        }
+    Seen *seen = ARENA_ARRAY(scratch, Seen, schedule->chunks * schedule->micros);
+    for (int stage = 0; stage < schedule->stages; stage++)
+        for (int i = 0; i < schedule->rows[stage].n; i++)
+            good &= check_row(schedule, stage, i, seen, diag);
+    for (int chunk = 0; chunk < schedule->chunks && good; chunk++)
         for (int micro = 0; micro < schedule->micros; micro++)
-            if (seen[micro] != 1 || seen[micro + schedule->micros] != 1)
-                good = diag_error(diag, NO_SPAN,
-                                  "stage %d has %d forwards and %d backwards of micro-batch %d",
-                                  stage, seen[micro], seen[micro + schedule->micros], micro);
-    }
-    if (good && run_rows(scratch, schedule, NULL, NULL) < 0)
-        good = diag_error(diag, NO_SPAN, "the schedule of %d stages and %d micro-batches deadlocks",
-                          schedule->stages, schedule->micros);
+            good &= check_cell(&seen[chunk * schedule->micros + micro], chunk, micro, diag);
+    good = good && check_end(scratch, schedule, diag);
     arena_free(scratch);
     return good;
-}
-
-void schedule_put_csv(Str *str, const Schedule *schedule)
-{
-    for (int stage = 0; stage < schedule->stages; stage++) {
-        for (int i = 0; i < schedule->rows[stage].n; i++) {
-            const Row *row = &schedule->rows[stage].at[i];
-            str_putf(str, "%s%d%s%d", i ? "," : "", row->stage, part_text[row->part], row->micro);
-        }
-        str_putc(str, '\n');
-    }
 }

@@ -3,6 +3,7 @@
 #include "ir/lower/body.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "ir/base/num.h"
 
@@ -131,17 +132,20 @@ void body_place_temps(Body *body)
     for (int i = 0; i < body->copies.n; i++)
         body->copies.at[i].first = body->copies.at[i].last = NONE;
     fill_lives(body, &body->forward);
-    body->saved_bytes = 0;
+    memset(body->saved_bytes, 0, sizeof body->saved_bytes);
     for (int i = 0; i < body->copies.n; i++) {
         Copy *copy = &body->copies.at[i];
-        if (copy->home == HOME_SAVED && copy->alias == NONE) {
-            copy->offset = body->saved_bytes;
-            body->saved_bytes += num_align64(copy->bytes);
-        }
+        if (copy->home < HOME_SAVED || copy->home > HOME_SAVED_IW || copy->alias != NONE)
+            continue;
+        int64_t *bytes = &body->saved_bytes[copy->home - HOME_SAVED];
+        copy->offset = *bytes;
+        *bytes += num_align64(copy->bytes);
     }
     fill_lives(body, &body->backward);
+    fill_lives(body, &body->weight);
     Arena *scratch = arena_new("temps");
     body->forward_temp_bytes = place_list(body, &body->forward, scratch);
     body->backward_temp_bytes = place_list(body, &body->backward, scratch);
+    body->weight_temp_bytes = place_list(body, &body->weight, scratch);
     arena_free(scratch);
 }

@@ -88,7 +88,8 @@ static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
     int chain = link->link;
     switch (copy->home) {
     case HOME_DATA:
-        return name_of(NAME_DATA, 0, link->body->graph->values.at[copy->value].out, micro);
+        return name_of(NAME_DATA, walk->stage->chunk[link->chunk].index,
+                       link->body->graph->values.at[copy->value].out, micro);
     case HOME_PARAM:
     case HOME_ACC:
         return name_of(NAME_STATIC, 0, 0, 0);
@@ -101,6 +102,8 @@ static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
     case HOME_GRAD_OUT:
         return name_of(NAME_GRAD_EDGE, chain, 0, micro);
     case HOME_SAVED:
+    case HOME_SAVED_W:
+    case HOME_SAVED_IW:
         return name_of(NAME_SAVED, chain, id, micro);
     case HOME_TEMP:
         return name_of(NAME_TEMP, chain, id, micro);
@@ -116,19 +119,6 @@ static void put_copy(Walk *walk, Step *step, int at, int id, int micro, bool rea
     const Copy *copy = &walk->stage->link[at].body->copies.at[id];
     put_operand(step, copy_address(walk->program, walk->stage, at, id, micro), copy->bytes,
                 copy_name(walk, at, id, micro), copy, read, write);
-}
-
-/* Backward runs the links downwards: a tied accumulator was written by the higher link already. */
-static bool shares_with_higher(const StageProgram *stage, int at, int param)
-{
-    int64_t address = stage->link[at].gradient[param];
-    for (int i = at + 1; i < stage->links; i++) {
-        const Body *body = stage->link[i].body;
-        for (int p = 0; p < body->graph->params.n; p++)
-            if (stage->link[i].gradient[p] == address)
-                return true;
-    }
-    return false;
 }
 
 static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
@@ -148,7 +138,7 @@ static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
     for (int k = 0; k < inst->outs; k++) {
         const Copy *copy = &body->copies.at[inst->out[k]];
         if (copy->home == HOME_ACC && copy->param != NONE &&
-            shares_with_higher(walk->stage, at, copy->param))
+            !link_opens(walk->stage, at, copy->param))
             step->first = false;
     }
     for (int k = 0; k < inst->ins; k++)
@@ -162,12 +152,13 @@ static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
 static void put_load(Walk *walk, const Entry *entry)
 {
     const StageProgram *stage = walk->stage;
-    if (stage->ring[RING_DATA].stride == 0)
+    const Chunk *chunk = &stage->chunk[entry->chunk];
+    if (chunk->ring[RING_DATA].stride == 0)
         return;
     Step *step = put_step(walk, STEP_LOAD, STREAM_COMPUTE);
     step->micro = entry->micro;
     for (int d = 0; d < DATA_COUNT; d++)
-        for (int i = 0; stage->data_offset[d] != NONE && i < stage->links; i++) {
+        for (int i = chunk->begin; chunk->data_offset[d] != NONE && i < chunk->end; i++) {
             const Body *body = stage->link[i].body;
             if (body->graph->data[d] == NONE)
                 continue;
@@ -176,7 +167,7 @@ static void put_load(Walk *walk, const Entry *entry)
                     body->copies.at[c].value == body->graph->data[d]) {
                     put_copy(walk, step, i, c, entry->micro, false, true);
                     step->link = i;
-                    i = stage->links;
+                    i = chunk->end;
                     break;
                 }
         }
@@ -223,19 +214,27 @@ static void put_reduce(Walk *walk, int index)
                    dtype_bytes(walk->program->recipe->gradient), bucket->begin, bucket->elements);
 }
 
+static void put_list(Walk *walk, const Entry *entry, int link, const InstList *list)
+{
+    for (int k = 0; k < list->n; k++)
+        put_inst(walk, entry, link, &list->at[k]);
+}
+
 static void put_compute(Walk *walk, const Entry *entry)
 {
     const StageProgram *stage = walk->stage;
+    const Chunk *chunk = &stage->chunk[entry->chunk];
     if (entry->part == PART_F) {
         put_load(walk, entry);
-        for (int i = 0; i < stage->links; i++)
-            for (int k = 0; k < stage->link[i].body->forward.n; k++)
-                put_inst(walk, entry, i, &stage->link[i].body->forward.at[k]);
+        for (int i = chunk->begin; i < chunk->end; i++)
+            put_list(walk, entry, i, &stage->link[i].body->forward);
         return;
     }
-    for (int i = stage->links - 1; i >= 0; i--) {
-        for (int k = 0; k < stage->link[i].body->backward.n; k++)
-            put_inst(walk, entry, i, &stage->link[i].body->backward.at[k]);
+    for (int i = chunk->end - 1; i >= chunk->begin; i--) {
+        if (entry->part != PART_W)
+            put_list(walk, entry, i, &stage->link[i].body->backward);
+        if (entry->part != PART_I)
+            put_list(walk, entry, i, &stage->link[i].body->weight);
         for (int b = 0; entry->last && b < stage->buckets.n; b++)
             if (stage->buckets.at[b].close_link == i)
                 put_reduce(walk, b);
@@ -245,15 +244,17 @@ static void put_compute(Walk *walk, const Entry *entry)
 static void put_message(Walk *walk, const Entry *entry)
 {
     const StageProgram *stage = walk->stage;
+    const Chunk *chunk = &stage->chunk[entry->chunk];
     bool send = entry->kind == ENTRY_SEND, act = entry->message == MSG_ACTIVATION;
     Stream stream = send  ? act ? STREAM_SEND_ACT : STREAM_SEND_GRAD
                     : act ? STREAM_RECV_ACT
                           : STREAM_RECV_GRAD;
-    int at = send == act ? stage->links - 1 : 0;
+    int at = send == act ? chunk->end - 1 : chunk->begin;
     const Body *body = stage->link[at].body;
     Step *step = put_step(walk, send ? STEP_SEND : STEP_RECV, stream);
     step->micro = entry->micro;
     step->message = entry->message;
+    step->boundary = chunk->index + (send == act);
     step->peer = entry->peer;
     step->link = at;
     step->body = body;

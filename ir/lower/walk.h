@@ -75,7 +75,8 @@ typedef struct Step {
                 * nothing but zero. own_loss: count 1 on the ranks that own the loss, else 0 */
     bool decay; /* adamw: weight decay applies to the range */
     MsgKind message;
-    int peer; /* stage */
+    int boundary; /* of messages: the later one of the two chunks */
+    int peer;     /* stage */
     int waits;
     Wait wait[STREAM_COUNT];
     int operands;

@@ -28,9 +28,8 @@ static Flow earlier(Flow a, Flow b)
 }
 
 /* Readers stand behind what they read: from the end on, their flows are known. */
-static void mark_flows(Body *body)
+static void mark_flows(const Body *body, InstList *list)
 {
-    InstList *list = &body->backward;
     for (int i = list->n - 1; i >= 0; i--) {
         Inst *inst = &list->at[i];
         if (inst->kind != INST_MOVE)
@@ -123,6 +122,8 @@ static const char *served(const Explain *at, int from, int copy)
     case HOME_GRAD_OUT:
         return "the previous layer";
     case HOME_SAVED:
+    case HOME_SAVED_W:
+    case HOME_SAVED_IW:
         return "backward";
     default:
         return NULL;
@@ -207,7 +208,9 @@ static void explain_list(Arena *arena, const Body *body, InstList *list)
 
 void body_explain(Arena *arena, Body *body)
 {
-    mark_flows(body);
+    mark_flows(body, &body->backward);
+    mark_flows(body, &body->weight);
     explain_list(arena, body, &body->forward);
     explain_list(arena, body, &body->backward);
+    explain_list(arena, body, &body->weight);
 }

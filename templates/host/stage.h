@@ -1,7 +1,7 @@
 /* stage.h - how an emitted trainer finds its values and steps its weights.
  *
  * An address is a base and an offset. Bases are the arena, its scratch area, and the slots that one
- * micro-batch has in the rings of its stage; offsets are numbers that the compiler chose. Gradients
+ * micro-batch has in the rings of its chunk; offsets are numbers that the compiler chose. Gradients
  * that take one path to their optimizer lie side by side as a group, and move in buckets. */
 #ifndef LP_STAGE_H
 #define LP_STAGE_H
@@ -20,6 +20,8 @@ typedef enum LpBase {
     LP_AT_OUT,
     LP_AT_GRAD_IN,
     LP_AT_GRAD_OUT,
+    LP_AT_SAVED_W,  /* of a backward in two parts: forward makes it, W reads it, */
+    LP_AT_SAVED_IW, /* I makes it, W reads it */
     LP_AT_COUNT
 } LpBase;
 

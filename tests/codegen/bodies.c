@@ -137,6 +137,7 @@ static Program *build(Arena *arena, const char *text, const char *recipe, int64_
     plan->first_link = ARENA_ARRAY(arena, int, stages + 1);
     for (int s = 0; s <= stages; s++)
         plan->first_link[s] = s * net->chain.n / stages;
+    plan_chunk_per_stage(arena, plan);
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
         class_plan_alloc(arena, net->classes.at[c], &plan->class[c]);

@@ -127,6 +127,7 @@ static void read_line(Script *script, char *line)
     if (strcmp(line, "cut") == 0) {
         plan->first_link[plan->stages++] = atoi(rest);
         plan->first_link[plan->stages] = script->net->chain.n;
+        plan_chunk_per_stage(script->arena, plan);
         plan->ranks = plan->stages * mesh_ranks(&plan->mesh);
     } else if (strcmp(line, "state") == 0) {
         plan->state_atoms |= (AtomSet)(1u << atoi(rest + 1));
@@ -157,6 +158,7 @@ static Plan *read_script(Arena *arena, const Net *net, char *text)
             script.plan = handmade_plan(arena, net, &mesh, micros);
             script.plan->first_link = ARENA_ARRAY(arena, int, net->chain.n + 1);
             script.plan->first_link[1] = net->chain.n;
+            plan_chunk_per_stage(arena, script.plan);
         }
         read_line(&script, line);
     }

@@ -10,7 +10,7 @@ import tree
 MAY_INCLUDE = {
     "ir/base": ["ir/base/"],
     # A plan is data about placements, so that one header of the room above is in reach.
-    "ir": ["ir/base/", "ir/*", "ir/lower/place.h"],
+    "ir": ["ir/base/", "ir/*", "ir/lower/place.h", "ir/lower/schedule.h"],
     "ir/lower": ["ir/"],
     "planner": ["ir/", "planner/"],
     "codegen": ["ir/", "codegen/", "templates/templates.h"],

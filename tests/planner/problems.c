@@ -46,7 +46,7 @@ void problem_free(Problem *problem)
 Pins pins_given(const Problem *problem, const char *text)
 {
     Pins pins = pins_none();
-    must(problem, pins_parse(problem->diag, text, &pins));
+    must(problem, pins_parse(problem->arena, problem->diag, text, &pins));
     return pins_complete(problem, pins);
 }
 

@@ -118,9 +118,9 @@ static void test_card_bytes_cover_the_layout(void **state)
             assert_int_equal(cost->state_bytes, stage->group_bytes[2]);
             assert_int_equal(cost->buckets, stage->buckets.n);
             for (int ring = 0; ring < RING_COUNT; ring++) {
-                if (stage->ring[ring].stride)
-                    assert_true(made.family->order->slots[ring][s] >= stage->ring[ring].n);
-                assert_int_equal(cost->stride[ring], stage->ring[ring].stride);
+                if (stage->chunk[0].ring[ring].stride)
+                    assert_true(made.family->order->slots[ring][s] >= stage->chunk[0].ring[ring].n);
+                assert_int_equal(cost->stride[ring], stage->chunk[0].ring[ring].stride);
             }
             exact += card == stage->arena_bytes;
             stages++;

@@ -16,12 +16,17 @@ static Sample random_sample(Dice *rng)
                     (int)dice(rng, 1, 24)};
 }
 
+static Order *order_of(Arena *arena, ScheduleKind kind, int stages, int micros)
+{
+    return order_new(arena, kind, schedule_make(arena, diag_new(arena), kind, stages, 1, micros));
+}
+
 static OrderTimes random_times(Dice *rng, int stages, int64_t hop)
 {
-    OrderTimes times = {{0}, {0}, {0}, {0}};
+    OrderTimes times = {.hop_forward = {0}};
     for (int s = 0; s < stages; s++) {
-        times.forward[s] = dice(rng, 1, 1000);
-        times.backward[s] = dice(rng, 1, 2000);
+        times.time[PART_F][s] = dice(rng, 1, 1000);
+        times.time[PART_B][s] = dice(rng, 1, 2000);
         times.hop_forward[s] = times.hop_backward[s] = hop;
     }
     return times;
@@ -42,15 +47,16 @@ static void test_times_are_those_of_the_schedule(void **state)
     for (int i = 0; i < 300; i++) {
         Arena *arena = arena_new("order");
         Sample at = random_sample(&rng);
-        Order *order = order_new(arena, at.kind, at.stages, at.micros);
+        Order *order = order_of(arena, at.kind, at.stages, at.micros);
         int64_t hop = dice(&rng, 0, 300);
         OrderTimes times = random_times(&rng, at.stages, hop);
         int64_t *end = ARENA_ARRAY(arena, int64_t, order->n);
         order_simulate(order, &times, end);
         RowTimes rows = {.hop = hop};
-        rows.time[PART_F] = times.forward;
-        rows.time[PART_B] = times.backward;
-        Schedule *schedule = schedule_make(arena, at.kind, at.stages, at.micros);
+        rows.time[PART_F] = times.time[PART_F];
+        rows.time[PART_B] = times.time[PART_B];
+        Schedule *schedule =
+            schedule_make(arena, diag_new(arena), at.kind, at.stages, 1, at.micros);
         assert_int_equal(makespan(order, end), schedule_simulate(arena, schedule, &rows, NULL));
         arena_free(arena);
     }
@@ -60,7 +66,8 @@ static int64_t path_length(const OrderPath *path, const OrderTimes *times, int s
 {
     int64_t length = 0;
     for (int s = 0; s < stages; s++)
-        length += path->forward[s] * times->forward[s] + path->backward[s] * times->backward[s] +
+        length += path->time[PART_F][s] * times->time[PART_F][s] +
+                  path->time[PART_B][s] * times->time[PART_B][s] +
                   path->hop_forward[s] * times->hop_forward[s] +
                   path->hop_backward[s] * times->hop_backward[s];
     return length;
@@ -75,7 +82,7 @@ static void test_paths_bound(void **state)
     for (int i = 0; i < 200; i++) {
         Arena *arena = arena_new("paths");
         Sample at = random_sample(&rng);
-        Order *order = order_new(arena, at.kind, at.stages, at.micros);
+        Order *order = order_of(arena, at.kind, at.stages, at.micros);
         int64_t *end = ARENA_ARRAY(arena, int64_t, order->n);
         OrderTimes times = random_times(&rng, at.stages, dice(&rng, 0, 300));
         order_simulate(order, &times, end);
@@ -96,13 +103,13 @@ static void test_slots_of_known_schedules(void **state)
 {
     (void)state;
     Arena *arena = arena_new("slots");
-    Order *one = order_new(arena, SCHEDULE_1F1B, 4, 16);
+    Order *one = order_of(arena, SCHEDULE_1F1B, 4, 16);
     for (int s = 0; s < 4; s++)
         assert_int_equal(one->slots[RING_SAVED][s], 4 - s);
-    Order *all = order_new(arena, SCHEDULE_GPIPE, 4, 16);
+    Order *all = order_of(arena, SCHEDULE_GPIPE, 4, 16);
     for (int s = 0; s < 4; s++)
         assert_int_equal(all->slots[RING_SAVED][s], 16);
-    Order *few = order_new(arena, SCHEDULE_1F1B, 8, 3);
+    Order *few = order_of(arena, SCHEDULE_1F1B, 8, 3);
     assert_int_equal(few->slots[RING_SAVED][0], 3);
     assert_int_equal(few->slots[RING_SAVED][7], 1);
     arena_free(arena);

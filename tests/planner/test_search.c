@@ -219,7 +219,7 @@ static void test_labels_are_a_pareto_set(void **state)
         if (before) {
             assert_true(card->forward.ns + card->backward.ns >
                         before->forward.ns + before->backward.ns);
-            assert_true(card->saved_bytes < before->saved_bytes);
+            assert_true(card->saved_bytes[SAVED_I] < before->saved_bytes[SAVED_I]);
         }
         before = card;
     }
@@ -247,7 +247,7 @@ static void test_search_chooses_a_label(void **state)
     Problem *problem = problem_example(arena, "llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16");
     Device *device = &problem->cluster->device;
     Pins pins = pins_none();
-    assert_true(pins_parse(problem->diag, "tp=8,sp=0,recompute=none,mbs=4", &pins));
+    assert_true(pins_parse(problem->arena, problem->diag, "tp=8,sp=0,recompute=none,mbs=4", &pins));
     Found fast = best_of(problem, &pins);
     assert_int_equal(fast.pins.block, 0);
     pins.block = 1;
@@ -377,7 +377,7 @@ static void test_pins_narrow(void **state)
     assert_true(whole.found && whole.complete);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         Pins pins = pins_none();
-        assert_true(pins_parse(problem->diag, texts[i], &pins));
+        assert_true(pins_parse(problem->arena, problem->diag, texts[i], &pins));
         search_run(search, &pins, &limits, &part);
         assert_true(part.found && part.complete);
         assert_true(part.best.step_ns >= whole.best.step_ns);

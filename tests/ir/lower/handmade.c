@@ -30,6 +30,7 @@ Plan *handmade_plan(Arena *arena, const Net *net, const Mesh *mesh, int micro_ba
     plan->job.global_batch = plan->micro_batch * dp * micro_batches;
     plan->first_link = ARENA_ARRAY(arena, int, 2);
     plan->first_link[1] = net->chain.n;
+    plan_chunk_per_stage(arena, plan);
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
     for (int c = 0; c < net->classes.n; c++) {
         class_plan_alloc(arena, net->classes.at[c], &plan->class[c]);

@@ -40,7 +40,7 @@ static const char *unknown_pin(Arena *arena, const char *text)
     for (const char *at = text; *at; at += strcspn(at, ","), at += *at == ',') {
         char *one = arena_printf(arena, "%.*s", (int)strcspn(at, ","), at);
         Pins pins = pins_none();
-        if (!pins_parse(diag, one, &pins))
+        if (!pins_parse(arena, diag, one, &pins))
             return one;
     }
     return NULL;
@@ -75,7 +75,7 @@ static Plan *try(Arena *arena, const PlanCase *what, Problem *problem, Net **ret
         ret->model = true;
         return NULL;
     }
-    if (!pins_parse(diag, what->pins, &pins))
+    if (!pins_parse(arena, diag, what->pins, &pins))
         return NULL;
     pins = pins_complete(problem, pins);
     Plan *plan = plan_make(problem, &pins, NULL, ret_net);

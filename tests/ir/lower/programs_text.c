@@ -32,7 +32,7 @@ static int next_int(void)
 
 static void put_schedule(Arena *arena, ScheduleKind kind, int p, int m)
 {
-    Schedule *schedule = schedule_make(arena, kind, p, m);
+    Schedule *schedule = schedule_make(arena, diag_new(arena), kind, p, 1, m);
     Diag *diag = diag_new(arena);
     Str text = str_new(arena);
     if (!schedule_check(schedule, diag))
@@ -64,7 +64,7 @@ static void put_program(Arena *arena, ScheduleKind kind, int p, int m, const Row
                 printf("%d %s\n", s, entry_text[entry->kind]);
         }
         for (int k = 0; k < RING_COUNT; k++)
-            printf("%d ring %s %d\n", s, ring_text[k], stage->ring[k].n);
+            printf("%d ring %s %d\n", s, ring_text[k], stage->chunk[0].ring[k].n);
         printf("%d saves_in %d\n", s, stage->link[0].body->saves_in);
     }
 }

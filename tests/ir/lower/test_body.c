@@ -157,7 +157,7 @@ static void check_saved(Arena *arena, const Body *body)
         if (!read)
             fail_msg("class %s keeps %s and never reads it", body->graph->name, copy->name);
     }
-    assert_int_equal(bytes, body->saved_bytes);
+    assert_int_equal(bytes, body->saved_bytes[SAVED_I]);
 }
 
 static void test_saved_values(void **state)
@@ -178,8 +178,8 @@ static void test_recompute(void **state)
     int64_t saved[2] = {0, 0};
     int clones = 0;
     for (int c = 0; c < plain->net->classes.n; c++) {
-        saved[0] += plain->body[c]->saved_bytes;
-        saved[1] += again->body[c]->saved_bytes;
+        saved[0] += plain->body[c]->saved_bytes[SAVED_I];
+        saved[1] += again->body[c]->saved_bytes[SAVED_I];
         for (int i = 0; i < again->body[c]->backward.n; i++) {
             const Inst *inst = &again->body[c]->backward.at[i];
             for (int n = 0; inst->kind == INST_KERNEL && n < inst->nodes; n++)

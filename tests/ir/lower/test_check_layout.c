@@ -20,13 +20,13 @@ static void check_rings(Arena *arena, Program *program, int at)
         CheckReport report;
         assert_true(stage_holds(program, s, 0, NULL, &report));
         for (int k = 0; k < RING_COUNT; k++) {
-            if (stage->ring[k].n < 2)
+            if (stage->chunk[0].ring[k].n < 2)
                 continue;
-            stage->ring[k].n--;
+            stage->chunk[0].ring[k].n--;
             if (stage_holds(program, s, 0, NULL, &report))
                 fail_msg("case %d, stage %d: the %s ring does without its last slot", at, s,
                          ring_text[k]);
-            stage->ring[k].n++;
+            stage->chunk[0].ring[k].n++;
         }
     }
 }
@@ -54,8 +54,8 @@ static void check_overlaps(Arena *arena, Program *program, int at)
             address[n++] = &group->moment2;
         }
         for (int k = 0; k < RING_COUNT; k++)
-            if (stage->ring[k].n)
-                address[n++] = &stage->ring[k].base;
+            if (stage->chunk[0].ring[k].n)
+                address[n++] = &stage->chunk[0].ring[k].base;
         for (int k = 0; k < 4 && stage->pass_bytes; k++)
             address[n++] = &stage->pass[k];
         address[n++] = &stage->scratch;
@@ -68,15 +68,15 @@ static void check_overlaps(Arena *arena, Program *program, int at)
         }
         for (int a = 0; a < RING_COUNT; a++)
             for (int b = 0; b < RING_COUNT; b++) {
-                if (a == b || !stage->ring[a].n || !stage->ring[b].n)
+                if (a == b || !stage->chunk[0].ring[a].n || !stage->chunk[0].ring[b].n)
                     continue;
                 CheckReport report;
-                int64_t base = stage->ring[a].base;
-                stage->ring[a].base = stage->ring[b].base;
+                int64_t base = stage->chunk[0].ring[a].base;
+                stage->chunk[0].ring[a].base = stage->chunk[0].ring[b].base;
                 if (program_holds(program, NULL, &report))
                     fail_msg("case %d, stage %d: the %s ring may lie on the %s ring", at, s,
                              ring_text[a], ring_text[b]);
-                stage->ring[a].base = base;
+                stage->chunk[0].ring[a].base = base;
             }
         int64_t bytes = stage->arena_bytes;
         stage->arena_bytes -= 64;
@@ -99,11 +99,11 @@ static void check_overlap_by_name(Arena *arena, Program *program, int at)
     for (int s = 0; s < program->stages; s++) {
         StageProgram *stage = &program->stage[s];
         CheckReport report;
-        int64_t base = stage->ring[RING_SAVED].base;
-        stage->ring[RING_SAVED].base = stage->scratch;
+        int64_t base = stage->chunk[0].ring[RING_SAVED].base;
+        stage->chunk[0].ring[RING_SAVED].base = stage->scratch;
         if (stage_holds(program, s, 0, NULL, &report))
             fail_msg("case %d, stage %d: saved values may lie in the scratch area", at, s);
-        stage->ring[RING_SAVED].base = base;
+        stage->chunk[0].ring[RING_SAVED].base = base;
     }
 }
 
@@ -225,7 +225,7 @@ static void check_deadlock(Arena *arena, Program *program, int at)
             backward = i;
         sends += backward == NONE && entry->kind == ENTRY_SEND;
     }
-    Ring *out = &stage->ring[RING_OUT]; /* long enough for it, behind everything else */
+    Ring *out = &stage->chunk[0].ring[RING_OUT]; /* long enough for it, behind everything else */
     out->base = stage->arena_bytes;
     out->n = program->plan->micro_batches;
     stage->arena_bytes += out->stride * out->n;

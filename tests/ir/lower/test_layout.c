@@ -35,7 +35,7 @@ static void check_peak(Arena *arena, const Program *program, int at)
                      up(group->share_elements * dtype_bytes(recipe->master));
         }
         for (int k = 0; k < RING_COUNT; k++)
-            rings += stage->ring[k].stride * stage->ring[k].n;
+            rings += stage->chunk[0].ring[k].stride * stage->chunk[0].ring[k].n;
         rings += 4 * stage->pass_bytes + stage->scratch_bytes;
         assert_int_equal(stage->group_bytes[0], weights);
         assert_int_equal(stage->group_bytes[1], gradients);
@@ -46,11 +46,11 @@ static void check_peak(Arena *arena, const Program *program, int at)
         int64_t saved = 0;
         for (int i = 0; i < stage->links; i++) {
             const Body *body = stage->link[i].body;
-            assert_int_equal(stage->link[i].saved_offset, saved);
-            saved += body->saved_bytes +
+            assert_int_equal(stage->link[i].saved_offset[SAVED_I], saved);
+            saved += body->saved_bytes[SAVED_I] +
                      (i > 0 && body->saves_in ? up(body->copies.at[body->in].bytes) : 0);
         }
-        assert_int_equal(stage->ring[RING_SAVED].stride, saved);
+        assert_int_equal(stage->chunk[0].ring[RING_SAVED].stride, saved);
     }
 }
 
@@ -70,7 +70,7 @@ static void test_ring_sizes(void **state)
     (void)state;
     for (int p = 1; p <= 5; p++)
         for (int m = 1; m <= 7; m++)
-            for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
+            for (int kind = 0; kind <= SCHEDULE_1F1B; kind++) {
                 Arena *arena = arena_new("case");
                 PlanCase what = {
                     model_with_layers(arena, plan_cases[0].model, 5), NULL, p, m, 4, NULL, NULL, 0};
@@ -79,14 +79,15 @@ static void test_ring_sizes(void **state)
                 for (int s = 0; s < p; s++) {
                     const StageProgram *stage = &program->stage[s];
                     int live = kind == SCHEDULE_GPIPE ? m : smaller(p - s, m);
-                    assert_int_equal(stage->ring[RING_SAVED].n, live);
-                    if (stage->ring[RING_DATA].stride)
-                        assert_int_equal(stage->ring[RING_DATA].n, live);
-                    assert_int_equal(stage->ring[RING_IN].n > 0, s > 0);
-                    assert_int_equal(stage->ring[RING_OUT].n > 0, s < p - 1);
-                    assert_true(stage->ring[RING_OUT].n <= 2 && stage->ring[RING_GRAD_OUT].n <= 2);
+                    assert_int_equal(stage->chunk[0].ring[RING_SAVED].n, live);
+                    if (stage->chunk[0].ring[RING_DATA].stride)
+                        assert_int_equal(stage->chunk[0].ring[RING_DATA].n, live);
+                    assert_int_equal(stage->chunk[0].ring[RING_IN].n > 0, s > 0);
+                    assert_int_equal(stage->chunk[0].ring[RING_OUT].n > 0, s < p - 1);
+                    assert_true(stage->chunk[0].ring[RING_OUT].n <= 2 &&
+                                stage->chunk[0].ring[RING_GRAD_OUT].n <= 2);
                     if (s > 0 && stage->link[0].body->saves_in)
-                        assert_true(stage->ring[RING_IN].n >= live);
+                        assert_true(stage->chunk[0].ring[RING_IN].n >= live);
                 }
                 arena_free(arena);
             }
@@ -102,13 +103,14 @@ static void test_lives_in_slots(void **state)
         int m = program->plan->micro_batches;
         for (int s = 0; s < program->stages; s++)
             for (int k = 0; k < RING_COUNT; k++) {
-                const Ring *ring = &program->stage[s].ring[k];
+                const Chunk *chunk = &program->stage[s].chunk[0];
+                const Ring *ring = &chunk->ring[k];
                 for (int a = 0; a < m && ring->n; a++)
                     for (int b = a + ring->n; b < m; b += ring->n) {
                         int first[2], last[2];
-                        assert_true(ring_life(program, &program->stage[s], (RingKind)k, a,
+                        assert_true(ring_life(program, &program->stage[s], chunk, (RingKind)k, a,
                                               &first[0], &last[0]));
-                        assert_true(ring_life(program, &program->stage[s], (RingKind)k, b,
+                        assert_true(ring_life(program, &program->stage[s], chunk, (RingKind)k, b,
                                               &first[1], &last[1]));
                         assert_true(last[0] < first[1] || last[1] < first[0]);
                     }

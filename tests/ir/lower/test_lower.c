@@ -268,7 +268,7 @@ static Body *read_script(Arena *arena, const char *text, size_t length)
     }
     MovePrice price = path_plain_price(8);
     return body_lower(arena, script->sheet.net, script->sheet.graph, &script->plan, &script->mesh,
-                      recipe_by_name("fp64"), &price);
+                      recipe_by_name("fp64"), &price, false);
 }
 
 /* ---- the files ---- */

@@ -23,7 +23,7 @@ static void mix(uint64_t *hash, int64_t value)
 static void mix_address(uint64_t *hash, const StageProgram *stage, int64_t address, int micro)
 {
     for (int k = 0; k < RING_COUNT; k++) {
-        const Ring *ring = &stage->ring[k];
+        const Ring *ring = &stage->chunk[0].ring[k];
         if (micro == NONE || address < ring->base || address >= ring->base + ring->stride * ring->n)
             continue;
         int64_t slot = (address - ring->base) / ring->stride;

@@ -156,6 +156,7 @@ static void draw_plan(Draw *d, const Mesh *mesh)
         for (int s = 1; s < plan->stages; s++)
             plan->first_link[s] = s + 1;
         plan->first_link[plan->stages] = net->chain.n;
+        plan_chunk_per_stage(d->arena, plan);
     }
     const Graph *head = net->classes.at[net->chain.at[net->chain.n - 1].class];
     const Value *chain = &head->values.at[head->chain_in];

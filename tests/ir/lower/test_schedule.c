@@ -31,10 +31,11 @@ static void test_all_shapes(void **state)
     (void)state;
     for (int p = 1; p <= 8; p++)
         for (int m = 1; m <= 20; m++)
-            for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
+            for (int kind = 0; kind <= SCHEDULE_1F1B; kind++) {
                 Arena *arena = arena_new("schedule");
                 Diag *diag = diag_new(arena);
-                const Schedule *schedule = schedule_make(arena, (ScheduleKind)kind, p, m);
+                const Schedule *schedule =
+                    schedule_make(arena, diag_new(arena), (ScheduleKind)kind, p, 1, m);
                 assert_true(schedule_check(schedule, diag));
                 assert_int_equal(diag_count(diag), 0);
                 assert_int_equal(span_of(schedule, arena), 3 * (m + p - 1));
@@ -57,9 +58,10 @@ static void test_uneven_times(void **state)
     RowTimes times = {.hop = HOP};
     times.time[PART_F] = forward;
     times.time[PART_B] = backward;
-    for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
+    for (int kind = 0; kind <= SCHEDULE_1F1B; kind++) {
         Arena *arena = arena_new("schedule");
-        const Schedule *schedule = schedule_make(arena, (ScheduleKind)kind, P, M);
+        const Schedule *schedule =
+            schedule_make(arena, diag_new(arena), (ScheduleKind)kind, P, 1, M);
         RowSpan **span;
         int64_t makespan = schedule_simulate(arena, schedule, &times, &span), end[2][P][M],
                 last = 0;
@@ -109,7 +111,7 @@ static void test_broken_schedules(void **state)
 {
     (void)state;
     Arena *arena = arena_new("schedule");
-    Schedule *schedule = schedule_make(arena, SCHEDULE_1F1B, 3, 5);
+    Schedule *schedule = schedule_make(arena, diag_new(arena), SCHEDULE_1F1B, 3, 1, 5);
     RowList *rows = &schedule->rows[1];
     assert_true(is_legal(arena, schedule));
     for (int i = 0; i < rows->n; i++) {
@@ -119,7 +121,7 @@ static void test_broken_schedules(void **state)
         rows->at[i].micro = 5;
         assert_false(is_legal(arena, schedule));
         rows->at[i] = row;
-        rows->at[i].stage = 2;
+        rows->at[i].chunk = 2;
         assert_false(is_legal(arena, schedule));
         rows->at[i] = row;
         rows->at[i].part = row.part == PART_F ? PART_B : PART_F;
@@ -141,7 +143,7 @@ static void test_broken_schedules(void **state)
  */
 static Schedule *deadlock(Arena *arena)
 {
-    Schedule *schedule = schedule_make(arena, SCHEDULE_1F1B, 2, 2);
+    Schedule *schedule = schedule_make(arena, diag_new(arena), SCHEDULE_1F1B, 2, 1, 2);
     /* stage 0: F0 B0 F1 B1; stage 1: F0 F1 B0 B1 */
     swap_rows(schedule, 0, 1, 2);
     swap_rows(schedule, 1, 1, 2);
@@ -172,10 +174,10 @@ static void test_csv(void **state)
     (void)state;
     Arena *arena = arena_new("schedule");
     Str text = str_new(arena);
-    schedule_put_csv(&text, schedule_make(arena, SCHEDULE_GPIPE, 2, 2));
+    schedule_put_csv(&text, schedule_make(arena, diag_new(arena), SCHEDULE_GPIPE, 2, 1, 2));
     assert_string_equal(text.at, "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n");
     text = str_new(arena);
-    schedule_put_csv(&text, schedule_make(arena, SCHEDULE_1F1B, 3, 1));
+    schedule_put_csv(&text, schedule_make(arena, diag_new(arena), SCHEDULE_1F1B, 3, 1, 1));
     assert_string_equal(text.at, "0F0,0B0\n1F0,1B0\n2F0,2B0\n");
     arena_free(arena);
 }

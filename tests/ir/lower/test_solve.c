@@ -175,7 +175,7 @@ static void check_reductions(bool parallel, WeightRule weights, int want)
     Solution solution;
     assert_true(solver_at(solver, 1, 0, &solution));
     Body *body = body_lower(world->arena, world->net, world->graph, &solution.plan, &world->mesh,
-                            &fp32, &world->plain.model.price);
+                            &fp32, &world->plain.model.price, false);
     assert_int_equal(count_reductions(body, &body->forward), want);
     world_free(world);
 }
@@ -264,7 +264,7 @@ static void test_ends(void **state)
     assert_letters(world, &head, "logits max sumexp pick d.logits d.norm", 'v');
     assert_home(world, &head, "head", "{v:a0}");
     Body *body = body_lower(world->arena, world->net, world->graph, &head.plan, &world->mesh, &fp32,
-                            &world->plain.model.price);
+                            &world->plain.model.price, false);
     assert_int_equal(count_moves(body, &body->forward, MOVE_ALL_GATHER), 1);
 
     /* tied: the table lives where the head uses it, so the lookup is by rows and its sum is
@@ -275,7 +275,7 @@ static void test_ends(void **state)
     assert_letters(world, &embed, "lookup d.table", 'v');
     assert_home(world, &embed, "table", "{v:a0}");
     body = body_lower(world->arena, world->net, world->graph, &embed.plan, &world->mesh, &fp32,
-                      &world->plain.model.price);
+                      &world->plain.model.price, false);
     assert_int_equal(count_moves(body, &body->forward, MOVE_REDUCE_SCATTER), 1);
     assert_int_equal(count_moves(body, &body->backward, MOVE_ALL_GATHER), 1);
     world_free(world);
@@ -384,7 +384,7 @@ static void test_bytes(void **state)
         assert_true(n > 0);
         for (int k = 0; k < n; k++) {
             Body *body = body_lower(world->arena, world->net, world->graph, &hull[k].plan,
-                                    &world->mesh, &fp32, &world->plain.model.price);
+                                    &world->mesh, &fp32, &world->plain.model.price, false);
             assert_int_equal(hull[k].label.micro_ns, moved_bytes(body, &body->forward) +
                                                          moved_bytes(body, &body->backward));
             assert_int_equal(hull[k].label.saved_bytes, saved_bytes(body));

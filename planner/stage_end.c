@@ -1,0 +1,166 @@
+/* stage_end.c - the end of the step on every stage of a plan: its gradients reduced, the norm, the
+ * update; and the objective, which is when the last one ends. */
+#include "ir/base/num.h"
+#include "planner/stage.h"
+
+/* The end of the step on one stage as it becomes known. */
+typedef struct Ending {
+    int chunks;
+    int chunk[MAX_CHUNKS]; /* in the order in which their last rows end */
+    int64_t row_end;       /* of the last */
+    int64_t stream_end;    /* of its gradient stream, without tied sums */
+    int other_home;        /* link that something is summed with, or NONE */
+} Ending;
+
+/* A bucket's reduction, absolute: [chunk][bucket]. */
+typedef struct Reduced {
+    int64_t **at;
+} Reduced;
+
+/* The chunks of a stage by the ends of their last rows. */
+static void order_chunks(const Order *order, const int64_t *row_end, int stage, Ending *ret)
+{
+    for (int c = 0; c < order->chunks; c++) {
+        if (order->holder[c] != stage)
+            continue;
+        int at = ret->chunks++;
+        for (; at > 0 && row_end[order->last[ret->chunk[at - 1]]] > row_end[order->last[c]]; at--)
+            ret->chunk[at] = ret->chunk[at - 1];
+        ret->chunk[at] = c;
+    }
+    ret->row_end = row_end[order->last[ret->chunk[ret->chunks - 1]]];
+}
+
+/* The gradient stream takes buckets in the order in which chunks, and in them links, finish. */
+static void reduce_chunks(Family *family, const int *first_link, const int64_t *row_end,
+                          Ending *end, Reduced *reduced)
+{
+    const Order *order = family->order;
+    int64_t clock = 0;
+    for (int k = 0; k < end->chunks; k++) {
+        int c = end->chunk[k];
+        const StageCost *cost = family_chunk(family, first_link, c);
+        const OrderRow *row = &order->row[order->last[c]];
+        bool whole = order->splits && row->part == PART_B;
+        int64_t start = row_end[order->last[c]] - cost->ns[row->part];
+        int begin = family_begin(family, first_link[c], first_link[c + 1]);
+        end->other_home = cost->other_home != NONE ? cost->other_home : end->other_home;
+        end->stream_end = num_larger(end->stream_end, start);
+        for (int i = begin + first_link[c + 1] - first_link[c] - 1; i >= begin; i--)
+            for (int b = 0; b < cost->buckets; b++) {
+                const StageBucket *bucket = &cost->bucket[b];
+                if (bucket->close_link != i)
+                    continue;
+                int64_t ready = start + (whole ? bucket->ready_whole_ns : bucket->ready_ns);
+                if (bucket->reduce_ns)
+                    ready = clock = num_larger(clock, ready) + bucket->reduce_ns;
+                reduced->at[c][b] = ready;
+            }
+    }
+    end->stream_end = num_larger(end->stream_end, clock);
+}
+
+/* When the tied sum of a stage ends: it begins when both homes have reduced their own. */
+static int64_t tied_end(Family *family, const int *first_link, const Ending *ending, int stage,
+                        const Reduced *reduced)
+{
+    const Cluster *cluster = family->problem->cluster;
+    const Order *order = family->order;
+    const Ending *own = &ending[stage];
+    int other = order->holder[chunk_with(first_link, order->chunks, own->other_home)];
+    int level = stage_level(cluster, mesh_ranks(&family->mesh), stage, other);
+    int64_t clock = num_larger(own->stream_end, ending[other].stream_end);
+    for (int k = 0; k < own->chunks; k++) {
+        const StageCost *cost = family_chunk(family, first_link, own->chunk[k]);
+        for (int b = 0; b < cost->buckets; b++)
+            if (cost->bucket[b].tied) {
+                /* it waits for the accumulators too, where nothing reduces them first */
+                clock = num_larger(clock, reduced->at[own->chunk[k]][b]);
+                clock += price_pair(cluster, level, cost->bucket[b].share_bytes);
+            }
+    }
+    return clock;
+}
+
+/* When this rank's sum of squares is known, and how long its update takes. */
+static void end_stage(Family *family, const int *first_link, const Ending *ending,
+                      const Reduced *reduced, int64_t tied, StageEnd *ret)
+{
+    int64_t norm = ending->row_end, compute = 0, gather = 0;
+    int chunks[MAX_CHUNKS], n = 0;
+    for (int c = 0; c < family->order->chunks; c++) /* buckets stand in the order of chunks */
+        for (int k = 0; k < ending->chunks; k++)
+            if (ending->chunk[k] == c)
+                chunks[n++] = c;
+    for (int k = 0; k < n; k++) {
+        const StageCost *cost = family_chunk(family, first_link, chunks[k]);
+        for (int b = 0; b < cost->buckets; b++) {
+            const StageBucket *bucket = &cost->bucket[b];
+            int64_t ready = reduced->at[chunks[k]][b];
+            ready = bucket->tied ? num_larger(tied, ready) : ready;
+            norm = num_larger(norm, ready) + bucket->sumsq_ns;
+            compute += bucket->update_ns;
+            if (bucket->gather_ns)
+                gather = num_larger(gather, compute) + bucket->gather_ns;
+        }
+    }
+    ret->row_end = ending->row_end;
+    ret->norm = norm + family->problem->cluster->device.launch_ns; /* the loss joins the pair */
+    ret->update_ns = num_larger(compute, gather);
+}
+
+int family_pair_bytes(const Family *family)
+{
+    return 2 * dtype_bytes(family->pricer.recipe->gradient);
+}
+
+int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret)
+{
+    const Cluster *cluster = family->problem->cluster;
+    const Order *order = family->order;
+    Arena *scratch = arena_new("ends");
+    Ending *ending = ARENA_ARRAY(scratch, Ending, order->stages);
+    Reduced reduced = {ARENA_ARRAY(scratch, int64_t *, order->chunks)};
+    for (int c = 0; c < order->chunks; c++)
+        reduced.at[c] =
+            ARENA_ARRAY(scratch, int64_t, family_chunk(family, first_link, c)->buckets + 1);
+    for (int s = 0; s < order->stages; s++) {
+        ending[s].other_home = NONE;
+        order_chunks(order, row_end, s, &ending[s]);
+        reduce_chunks(family, first_link, row_end, &ending[s], &reduced);
+    }
+    int64_t norm = 0, update = 0;
+    for (int s = 0; s < order->stages; s++) {
+        int64_t tied =
+            ending[s].other_home == NONE ? 0 : tied_end(family, first_link, ending, s, &reduced);
+        end_stage(family, first_link, &ending[s], &reduced, tied, &ret[s]);
+        norm = num_larger(norm, ret[s].norm);
+        update = num_larger(update, ret[s].update_ns);
+    }
+    int64_t world = price_world(cluster, family->problem->ranks, family_pair_bytes(family));
+    for (int s = 0; s < order->stages; s++) {
+        ret[s].world_ns = world;
+        ret[s].world_end = norm + world;
+    }
+    arena_free(scratch);
+    return norm + world + cluster->device.launch_ns + update;
+}
+
+void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
+{
+    family_hops(family, ret);
+    for (int c = 0; c < family->order->chunks; c++) {
+        const StageCost *cost = family_chunk(family, first_link, c);
+        for (int part = 0; part < PART_COUNT; part++)
+            ret->time[part][c] = cost->ns[part];
+    }
+}
+
+int64_t family_segment(Family *family, const int *first_link, int64_t *end)
+{
+    OrderTimes times;
+    StageEnd ends[MAX_STAGES];
+    family_lengths(family, first_link, &times);
+    order_simulate(family->order, &times, end);
+    return family_ends(family, first_link, end, ends);
+}
