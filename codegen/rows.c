@@ -143,6 +143,7 @@ static bool shape_add_node(RowBuilder *b, Shape *shape, int i)
         shape->alone |= all;
         break;
     case OP_DROPOUT:
+    case OP_DRAW:
         shape->apart |= last_axis(shape, out);
         break;
     case OP_TEMPER:

@@ -333,10 +333,10 @@ static TermId slopes(Rule *r)
     return power == heads ? first : choose(r, TERM_GT, num(r, (double)power), head, first, rest);
 }
 
-/* What eval_dropout says: the index counts samples of the run, then places in the sample. */
-static TermId dropout(Rule *r)
+/* What drawn_word of eval.c says: the index counts samples of the run, then places in the sample.
+ */
+static TermId drawn_word(Rule *r, int64_t site)
 {
-    const Attr_dropout *d = &r->attrs->dropout;
     int out = r->b->inst->bind_out[r->node][0];
     const Value *value = &r->b->body->graph->values.at[r->at->out[0]];
     const Dim *dims = r->b->body->net->dims.at;
@@ -347,17 +347,22 @@ static TermId dropout(Rule *r)
             bool batch = dim->kind == DIM_BATCH;
             if (batch != (pass == 0))
                 continue;
-            RowBase base = {
-                arena_printf(r->b->program->arena, batch ? "sample" : "base_%c", dim->letter),
-                batch ? BASE_SAMPLE : BASE_ORIGIN, out, a, 0};
+            const char *name =
+                batch ? "sample" : arena_printf(r->b->program->arena, "base_%c", dim->letter);
+            RowBase base = {name, batch ? BASE_SAMPLE : BASE_ORIGIN, out, a, 0};
             TermId at = add(r, term_part(r->b, out, a), term_argument(r->b, base));
             index = index == NONE ? at : add(r, mul(r, index, term_whole(r->b, dim->used)), at);
         }
     TermId seed = term_argument(r->b, (RowBase){"seed", BASE_SEED, NONE, NONE, 0});
-    TermId stream = term_argument(r->b, (RowBase){"stream", BASE_STREAM, NONE, NONE, d->site});
-    TermId word = term_new(r->b, TERM_DRAW, seed, stream, index);
-    return choose(r, TERM_GT, term_whole(r->b, rng_drop_below(d->rate)), word, num(r, 0),
-                  num(r, 1 / (1 - d->rate)));
+    TermId stream = term_argument(r->b, (RowBase){"stream", BASE_STREAM, NONE, NONE, site});
+    return term_new(r->b, TERM_DRAW, seed, stream, index);
+}
+
+static TermId dropout(Rule *r)
+{
+    const Attr_dropout *d = &r->attrs->dropout;
+    return choose(r, TERM_GT, term_whole(r->b, rng_drop_below(d->rate)), drawn_word(r, d->site),
+                  num(r, 0), num(r, 1 / (1 - d->rate)));
 }
 
 static bool value_has(const Value *value, DimId dim)
@@ -417,6 +422,8 @@ static TermId one_output(Rule *r)
         return slopes(r);
     case OP_DROPOUT:
         return dropout(r);
+    case OP_DRAW:
+        return divide(r, drawn_word(r, r->attrs->draw.site), term_whole(r->b, 2));
     case OP_TEMPER:
         return temper(r);
     case OP_ZEROS:
@@ -508,6 +515,7 @@ static const Roles roles[OP_COUNT] = {
     [OP_ZEROS] = {{NULL}, {"zeros"}},
     [OP_SLOPES] = {{NULL}, {"slopes"}},
     [OP_DROPOUT] = {{NULL}, {"mask"}},
+    [OP_DRAW] = {{NULL}, {"words"}},
     [OP_PLACES] = {{"starts"}, {"positions"}},
     [OP_SOFTMAX] = {{"x"}, {"y"}},
     [OP_SOFTMAX_GRAD] = {{"y", "dy"}, {"dx"}},

@@ -53,21 +53,18 @@ static void print_title(Trainer *t, Emit *out)
         emit_text(out, "#define LP_REAL_BF16 1 /* how weights and activations are stored */\n");
     if (t->program->recipe->activation == DT_F16)
         emit_text(out, "#define LP_REAL_F16 1 /* how weights and activations are stored */\n");
-    emit_text(out,
-              "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
-              "<stdlib.h>\n#include <string.h>\n\n"
-              "#include \"runtime/lp.h\"\n\n"
-              "/* In this order: later texts use earlier ones. */\n"
-              "#include \"templates/host/math.h\"\n#include \"templates/host/tile.h\"\n#include "
-              "\"templates/host/gemm.h\"\n");
+    emit_text(out, "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include "
+                   "<stdlib.h>\n#include <string.h>\n\n"
+                   "#include \"runtime/lp.h\"\n\n"
+                   "/* In this order: later texts use earlier ones. */\n"
+                   "#include \"templates/host/math.h\"\n#include \"templates/host/draw.h\"\n"
+                   "#include \"templates/host/tile.h\"\n#include \"templates/host/gemm.h\"\n");
     bool narrow = t->program->recipe->activation != DT_F32;
     emit_text(out, "#include \"templates/host/real.h\"\n");
     if (t->options->gemm_bf16 || narrow)
         emit_text(out, "#include \"templates/host/gemm_typed.h\"\n");
     if (t->options->gemm_bf16)
         emit_text(out, "#include \"templates/host/gemm_bf16.h\"\n");
-    if (trainer_draws(t))
-        emit_text(out, "#include \"templates/host/draw.h\"\n");
     emit_text(out,
               "#include \"templates/host/attention_tile.h\"\n"
               "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/gemm.h"
+#include "ir/base/rng.h"
 
 const Value *body_value(const BodyPrinter *p, int copy)
 {
@@ -256,7 +257,8 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
     long long g = body_extent(k, 2, k_axes - 1), heads = body_extent(q, 2, q_axes - 1),
               d = q->local[q_axes - 1], e = v->local[body_value(p, in[2])->axes - 1];
     const Attr_attention *a = &node->attrs.attention;
-    int slopes = attention_slopes(graph, node), starts = attention_starts(graph, node);
+    int slopes = attention_slopes(graph, node), starts = attention_starts(graph, node),
+        words = attention_words(graph, node);
     emit_line(p->emit, "const LpAttention shape = {");
     p->emit->depth++;
     emit_line(
@@ -280,6 +282,9 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
         emit_line(p->emit, ".slopes = %s,", body_reads(p, in[slopes]));
     if (starts != NONE)
         emit_line(p->emit, ".starts = %s,", body_reads(p, in[starts]));
+    if (words != NONE)
+        emit_line(p->emit, ".words = %s, .below = %uu, .kept = %s,", body_reads(p, in[words]),
+                  rng_drop_below(a->drop), float_text(p, 1 / (1 - a->drop)));
     p->emit->depth--;
     emit_line(p->emit, "};");
     note_widths(p->t, d, e);

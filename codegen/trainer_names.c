@@ -10,7 +10,7 @@ bool trainer_class_draws(const Trainer *t, int class)
 {
     const Graph *graph = t->net->classes.at[class];
     for (int n = 0; n < graph->nodes.n; n++) {
-        if (op_info[graph->nodes.at[n].op].attrs == ATTRS_dropout)
+        if (op_draws(graph->nodes.at[n].op))
             return true;
     }
     return false;

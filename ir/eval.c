@@ -345,31 +345,41 @@ static void eval_slopes(const Eval *e)
     }
 }
 
-/* 1 / (1 - rate) where the element is kept, 0 where it is dropped. An element is told by its sample
- * in the run and its place in that, whatever rank or micro-batch holds it. */
+/* An element is told by its sample in the run and its place in that, whatever rank or micro-batch
+ * holds it. */
+static uint32_t drawn_word(const Eval *e, const EvalWalk *w, int64_t site)
+{
+    const Value *value = &e->graph->values.at[e->node->out[0]];
+    int64_t sample = 0, index = 0, each = 1;
+    for (int a = value->axes - 1; a >= 0; a--) {
+        int l = e->node->sig.out[0][a];
+        const Dim *dim = &e->net->dims.at[value->dim[a]];
+        int64_t at = e->origin[l] + w->index[l];
+        if (dim->kind == DIM_BATCH) {
+            sample = e->draw->sample + at;
+            continue;
+        }
+        index += at * each;
+        each *= dim->used;
+    }
+    return rng_drop_word(e->draw->seed, draw_stream(e->draw->layer, site),
+                         (uint64_t)(sample * each + index));
+}
+
+/* 1 / (1 - rate) where the element is kept, 0 where it is dropped. */
 static void eval_dropout(const Eval *e)
 {
     const Attr_dropout *d = &e->node->attrs.dropout;
-    const Value *value = &e->graph->values.at[e->node->out[0]];
-    uint32_t threshold = rng_drop_below(d->rate), stream = draw_stream(e->draw->layer, d->site);
     WALK(w, e, e->set[MAX_IN])
-    {
-        int64_t sample = 0, index = 0, each = 1;
-        for (int a = value->axes - 1; a >= 0; a--) {
-            int l = e->node->sig.out[0][a];
-            const Dim *dim = &e->net->dims.at[value->dim[a]];
-            int64_t at = e->origin[l] + w.index[l];
-            if (dim->kind == DIM_BATCH) {
-                sample = e->draw->sample + at;
-                continue;
-            }
-            index += at * each;
-            each *= dim->used;
-        }
-        bool drops =
-            rng_drop_word(e->draw->seed, stream, (uint64_t)(sample * each + index)) < threshold;
-        *eval_out(e, &w, 0) = drops ? 0 : 1 / (1 - d->rate);
-    }
+    *eval_out(e, &w, 0) =
+        drawn_word(e, &w, d->site) < rng_drop_below(d->rate) ? 0 : 1 / (1 - d->rate);
+}
+
+/* 31 bits: indices are never negative. */
+static void eval_draw(const Eval *e)
+{
+    WALK(w, e, e->set[MAX_IN])
+    *eval_out(e, &w, 0) = (double)(drawn_word(e, &w, e->node->attrs.draw.site) / 2);
 }
 
 int64_t eval_local_row(const Eval *e, const EvalWalk *w, int v)
@@ -486,55 +496,31 @@ void eval_node(const Net *net, const Graph *graph, const Node *node, const doubl
                const int64_t origin[MAX_LETTERS], const EvalDraw *draw)
 {
     static void (*const rule[OP_COUNT])(const Eval *) = {
-        [OP_EINSUM] = eval_einsum,
-        [OP_ADD] = eval_pointwise,
-        [OP_BIAS] = eval_pointwise,
-        [OP_MUL] = eval_pointwise,
-        [OP_SCALE] = eval_pointwise,
-        [OP_ACT] = eval_pointwise,
-        [OP_CURVE] = eval_pointwise,
-        [OP_CURVE_GRAD] = eval_pointwise,
-        [OP_BROADCAST] = eval_pointwise,
-        [OP_TEMPER] = eval_temper,
-        [OP_ONES] = eval_ones,
-        [OP_ZEROS] = eval_zeros,
-        [OP_SLOPES] = eval_slopes,
-        [OP_PLACES] = eval_places,
-        [OP_DROPOUT] = eval_dropout,
-        [OP_SOFTMAX] = eval_softmax,
-        [OP_SOFTMAX_GRAD] = eval_softmax_grad,
-        [OP_TOPK] = eval_topk,
-        [OP_CAPACITY] = eval_capacity,
-        [OP_TALLY] = eval_tally,
-        [OP_TAKE] = eval_take_choice,
-        [OP_SPREAD] = eval_spread,
-        [OP_EXPERT] = eval_expert,
-        [OP_EXPERT_DW] = eval_expert_dw,
-        [OP_VSUM] = eval_vsum,
-        [OP_VFILL] = eval_vfill,
-        [OP_NORM] = eval_norm,
-        [OP_ROPE] = eval_rope,
-        [OP_ATTENTION] = eval_attention,
-        [OP_SPLIT] = eval_split,
-        [OP_LOOKUP] = eval_take,
-        [OP_IOTA] = eval_iota,
-        [OP_VMAX] = eval_vmax,
-        [OP_SUMEXP] = eval_sumexp,
-        [OP_PICK] = eval_take,
-        [OP_NLL] = eval_pointwise,
-        [OP_REDUCE] = eval_einsum,
-        [OP_ACT_GRAD] = eval_pointwise,
-        [OP_NORM_DX] = eval_norm_dx,
-        [OP_NORM_DG] = eval_norm_dg,
-        [OP_ATTENTION_GRAD] = eval_attention_grad,
-        [OP_STACK] = eval_stack,
-        [OP_SCATTER] = eval_scatter,
-        [OP_EXPMUL] = eval_expmul,
-        [OP_ONEHOT] = eval_onehot,
-        [OP_DIV] = eval_pointwise,
-        [OP_SUMSQ] = eval_sumsq,
-        [OP_SIGN] = eval_pointwise,
-        [OP_CLIP] = eval_pointwise,
+        [OP_EINSUM] = eval_einsum,       [OP_ADD] = eval_pointwise,
+        [OP_BIAS] = eval_pointwise,      [OP_MUL] = eval_pointwise,
+        [OP_SCALE] = eval_pointwise,     [OP_ACT] = eval_pointwise,
+        [OP_CURVE] = eval_pointwise,     [OP_CURVE_GRAD] = eval_pointwise,
+        [OP_BROADCAST] = eval_pointwise, [OP_TEMPER] = eval_temper,
+        [OP_ONES] = eval_ones,           [OP_ZEROS] = eval_zeros,
+        [OP_SLOPES] = eval_slopes,       [OP_PLACES] = eval_places,
+        [OP_DROPOUT] = eval_dropout,     [OP_DRAW] = eval_draw,
+        [OP_SOFTMAX] = eval_softmax,     [OP_SOFTMAX_GRAD] = eval_softmax_grad,
+        [OP_TOPK] = eval_topk,           [OP_CAPACITY] = eval_capacity,
+        [OP_TALLY] = eval_tally,         [OP_TAKE] = eval_take_choice,
+        [OP_SPREAD] = eval_spread,       [OP_EXPERT] = eval_expert,
+        [OP_EXPERT_DW] = eval_expert_dw, [OP_VSUM] = eval_vsum,
+        [OP_VFILL] = eval_vfill,         [OP_NORM] = eval_norm,
+        [OP_ROPE] = eval_rope,           [OP_ATTENTION] = eval_attention,
+        [OP_SPLIT] = eval_split,         [OP_LOOKUP] = eval_take,
+        [OP_IOTA] = eval_iota,           [OP_VMAX] = eval_vmax,
+        [OP_SUMEXP] = eval_sumexp,       [OP_PICK] = eval_take,
+        [OP_NLL] = eval_pointwise,       [OP_REDUCE] = eval_einsum,
+        [OP_ACT_GRAD] = eval_pointwise,  [OP_NORM_DX] = eval_norm_dx,
+        [OP_NORM_DG] = eval_norm_dg,     [OP_ATTENTION_GRAD] = eval_attention_grad,
+        [OP_STACK] = eval_stack,         [OP_SCATTER] = eval_scatter,
+        [OP_EXPMUL] = eval_expmul,       [OP_ONEHOT] = eval_onehot,
+        [OP_DIV] = eval_pointwise,       [OP_SUMSQ] = eval_sumsq,
+        [OP_SIGN] = eval_pointwise,      [OP_CLIP] = eval_pointwise,
         [OP_ADAMW] = eval_adamw,
     };
     Eval e = {.net = net,

@@ -1,6 +1,7 @@
 /* eval_rows.c - the meaning of norms, rope and attention. */
 #include <math.h>
 
+#include "ir/base/rng.h"
 #include "ir/eval_walk.h"
 
 /* ---- norms ---- */
@@ -127,7 +128,7 @@ void eval_temper(const Eval *e)
 typedef struct Heads {
     int s, t, d, v;
     int64_t base_q, base_k;
-    int slopes, starts;
+    int slopes, starts, words;
 } Heads;
 
 static Heads heads_of(const Eval *e)
@@ -137,6 +138,7 @@ static Heads heads_of(const Eval *e)
     h.v = eval_last_letter(e, 2);
     h.slopes = attention_slopes(e->graph, e->node);
     h.starts = attention_starts(e->graph, e->node);
+    h.words = attention_words(e->graph, e->node);
     h.base_q = e->origin[h.s];
     h.base_k = e->origin[h.t];
     return h;
@@ -187,6 +189,20 @@ static double score(const Eval *e, const EvalWalk *w, const Heads *h, int64_t ke
     return poisoned ? NAN : x;
 }
 
+/* What the share of a key is multiplied by: 0, or what keeps the mean. */
+static double kept(const Eval *e, const EvalWalk *w, const Heads *h, int64_t key)
+{
+    double rate = e->node->attrs.attention.drop, word;
+    if (h->words == NONE)
+        return 1;
+    word = eval_in(e, w, h->words);
+    if (isnan(word))
+        return NAN;
+    bool drops = rng_drop_word((uint64_t)word, DRAW_OF_ROW, (uint64_t)(h->base_k + key)) <
+                 rng_drop_below(rate);
+    return drops ? 0 : 1 / (1 - rate);
+}
+
 void eval_attention(const Eval *e)
 {
     Heads h = heads_of(e);
@@ -206,10 +222,10 @@ void eval_attention(const Eval *e)
         for (int64_t t = 0; t < e->extent[h.t]; t++) {
             if (!visible(e, &h, &w, t))
                 continue;
-            double p = exp(score(e, &w, &h, t, &slope) - max);
+            double p = exp(score(e, &w, &h, t, &slope) - max), share = kept(e, &w, &h, t);
             const double *v = e->in[2] + w.offset[2] + t * e->stride[2][h.t];
             for (int64_t i = 0; i < e->extent[h.v]; i++)
-                o[i * e->stride[MAX_IN][h.v]] += p * v[i * e->stride[2][h.v]];
+                o[i * e->stride[MAX_IN][h.v]] += p * share * v[i * e->stride[2][h.v]];
             sum += p;
         }
         for (int64_t i = 0; i < e->extent[h.v]; i++)
@@ -233,7 +249,8 @@ void eval_attention_grad(const Eval *e)
             if (!visible(e, &h, &w, t) || isinf(l))
                 continue;
             double slope, p = exp(score(e, &w, &h, t, &slope) - l);
-            double ds = scale * slope * p * (row_dot(e, &w, &h, 3, 2, h.v, t) - delta);
+            double share = kept(e, &w, &h, t);
+            double ds = scale * slope * p * (share * row_dot(e, &w, &h, 3, 2, h.v, t) - delta);
             const double *k = e->in[1] + w.offset[1] + t * e->stride[1][h.t];
             double *dq = eval_out(e, &w, 0);
             double *dk = eval_out(e, &w, 1) + t * e->stride[MAX_IN + 1][h.t];
@@ -243,7 +260,7 @@ void eval_attention_grad(const Eval *e)
                 dk[i * e->stride[MAX_IN + 1][h.d]] += ds * q[i * e->stride[0][h.d]];
             }
             for (int64_t i = 0; i < e->extent[h.v]; i++)
-                dv[i * e->stride[MAX_IN + 2][h.v]] += p * go[i * e->stride[3][h.v]];
+                dv[i * e->stride[MAX_IN + 2][h.v]] += p * share * go[i * e->stride[3][h.v]];
         }
     }
 }

@@ -461,10 +461,12 @@ int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_
     return n;
 }
 
-static int extra_operand(const Graph *graph, const Node *node, Number number)
+/* Slopes are numbers, begins whole numbers of rows, words of rows and heads. */
+static int extra_operand(const Graph *graph, const Node *node, Number number, bool heads)
 {
     for (int i = node->op == OP_ATTENTION ? 3 : 6; i < node->ins; i++) {
-        if (graph->values.at[node->in[i]].number == number)
+        const Value *value = &graph->values.at[node->in[i]];
+        if (value->number == number && (number == NUM_FLOAT || (value->axes > 2) == heads))
             return i;
     }
     return NONE;
@@ -472,12 +474,17 @@ static int extra_operand(const Graph *graph, const Node *node, Number number)
 
 int attention_slopes(const Graph *graph, const Node *node)
 {
-    return extra_operand(graph, node, NUM_FLOAT);
+    return extra_operand(graph, node, NUM_FLOAT, true);
 }
 
 int attention_starts(const Graph *graph, const Node *node)
 {
-    return extra_operand(graph, node, NUM_INDEX);
+    return extra_operand(graph, node, NUM_INDEX, false);
+}
+
+int attention_words(const Graph *graph, const Node *node)
+{
+    return extra_operand(graph, node, NUM_INDEX, true);
 }
 
 bool node_crosses(const Net *net, const Node *node)
@@ -486,6 +493,11 @@ bool node_crosses(const Net *net, const Node *node)
     for (int l = 0; l < node->sig.letters; l++)
         letters += net->dims.at[node->sig.dim[l]].kind == DIM_SEQUENCE;
     return letters > 1;
+}
+
+bool op_draws(OpId op)
+{
+    return op == OP_DROPOUT || op == OP_DRAW;
 }
 
 uint32_t draw_stream(int64_t layer, int64_t site)

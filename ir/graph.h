@@ -34,7 +34,9 @@ typedef struct Dim {
 } Dim;
 
 /* A draw is keyed by the layer, its link's place in the chain, and by its site in the block. */
-enum { DRAW_SITES = 1 << 16, DRAW_LAYERS = 1 << 16 };
+enum { DRAW_SITES = 1 << 16, DRAW_LAYERS = (1 << 16) - 1 };
+/* The stream of what rows of attention draw, each with its own word as the seed. */
+static const uint32_t DRAW_OF_ROW = 0xffffffffu;
 
 typedef enum { NUM_FLOAT, NUM_INDEX } Number; /* the recipe of the plan turns it into a dtype */
 
@@ -213,11 +215,14 @@ int64_t letter_extent(const Net *net, const Node *node, int letter);
 int split_letter(const Graph *graph, const Node *node);
 int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_t *extent);
 /* Optional operands of attention and its gradient, or NONE: slopes of linear biases, begins of
- * documents. */
+ * documents, words that the rows draw by. */
 int attention_slopes(const Graph *graph, const Node *node);
 int attention_starts(const Graph *graph, const Node *node);
+int attention_words(const Graph *graph, const Node *node);
 /* The node sets positions of the sequence against others: it has two letters of that dim. */
 bool node_crosses(const Net *net, const Node *node);
+/* The op draws random numbers: kernels of it are told the seed, the layer and the sample. */
+bool op_draws(OpId op);
 /* The stream of what a site of a link draws. */
 uint32_t draw_stream(int64_t layer, int64_t site);
 int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */

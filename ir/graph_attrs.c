@@ -78,7 +78,9 @@ bool node_attrs_fine(const Graph *graph, const Node *node)
     case ATTRS_attention:
         fine = isfinite(a->attention.scale) && a->attention.scale > 0 && a->attention.causal >= 0 &&
                a->attention.causal <= 1 && a->attention.window >= 0 && a->attention.chunk >= 0 &&
-               isfinite(a->attention.softcap) && a->attention.softcap >= 0;
+               isfinite(a->attention.softcap) && a->attention.softcap >= 0 &&
+               a->attention.drop >= 0 && a->attention.drop < 1 &&
+               (a->attention.drop > 0) == (attention_words(graph, node) != NONE);
         break;
     case ATTRS_scale:
         fine = isfinite(a->scale.factor);
@@ -86,6 +88,9 @@ bool node_attrs_fine(const Graph *graph, const Node *node)
     case ATTRS_dropout:
         fine = a->dropout.rate > 0 && a->dropout.rate < 1 && a->dropout.site >= 0 &&
                a->dropout.site < DRAW_SITES;
+        break;
+    case ATTRS_draw:
+        fine = a->draw.site >= 0 && a->draw.site < DRAW_SITES;
         break;
     case ATTRS_sign:
         fine = isfinite(a->sign.rate) && a->sign.linear >= 0 && a->sign.linear <= 1;

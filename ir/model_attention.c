@@ -225,6 +225,7 @@ static bool attention_attrs(Reader *r, Json op, Attr_attention *a)
         !model_whole(r, op, "window", 1, INT64_C(1) << 40, &a->window) ||
         !model_whole(r, op, "chunk", 1, INT64_C(1) << 40, &a->chunk) ||
         !model_number(r, op, "softcap", DBL_MIN, 1e6, &a->softcap) ||
+        !model_number(r, op, "dropout", 0, 0.999, &a->drop) ||
         !model_flag(r, op, "causal", &causal))
         return false;
     a->causal = causal;
@@ -267,8 +268,9 @@ static bool attention_sink(Reader *r, Json op, NodeId attention, const char *out
 
 bool model_read_attention(Reader *r, Json op)
 {
-    ValueId in[5];
+    ValueId in[6];
     const char *out;
+    double alibi_scale = 1;
     bool alibi = false, fine = model_floats(r, json_get(op, "in"), 3, in);
     if (!model_new_name(r, json_get(op, "out"), &out) || !fine)
         return false;
@@ -278,7 +280,8 @@ bool model_read_attention(Reader *r, Json op)
     o.dim[o.axes - 1] = v.dim[v.axes - 1];
     Attrs attrs = {.attention = {.causal = true}};
     attrs.attention.scale = 1 / sqrt((double)r->net->dims.at[q.dim[q.axes - 1]].extent);
-    if (!attention_attrs(r, op, &attrs.attention) || !model_flag(r, op, "alibi", &alibi))
+    if (!attention_attrs(r, op, &attrs.attention) || !model_flag(r, op, "alibi", &alibi) ||
+        !model_number(r, op, "alibi_scale", 1e-9, 1e9, &alibi_scale))
         return false;
     const char *ql = model_letters(r, in[0]), *kl = key_letters(r, in[1]),
                *vl = key_letters(r, in[2]), *more = "";
@@ -287,6 +290,11 @@ bool model_read_attention(Reader *r, Json op)
         const char *each = model_shape_letters(r, q.dim + 2, heads);
         in[ins++] = model_node(r, OP_SLOPES, arena_printf(r->arena, "%s.slopes", out),
                                arena_printf(r->arena, "->%s", each), NULL, NULL, 0);
+        Attrs scale = {.scale = {.factor = alibi_scale}};
+        if (alibi_scale != 1)
+            in[ins - 1] =
+                model_node(r, OP_SCALE, arena_printf(r->arena, "%s.slopes_scaled", out),
+                           arena_printf(r->arena, "%s->%s", each, each), &scale, &in[ins - 1], 1);
         more = arena_printf(r->arena, ",%s", each);
     }
     if (r->packed && attrs.attention.chunk > 0) {
@@ -297,6 +305,18 @@ bool model_read_attention(Reader *r, Json op)
     if (r->packed) {
         in[ins++] = model_starts(r);
         more = arena_printf(r->arena, "%s,%s", more, model_letters(r, in[ins - 1]));
+    }
+    if (attrs.attention.drop > 0 && heads < 1) {
+        json_fail(model_attribute(r, op, "dropout"), "dropout of attention without heads");
+        diag_help(r->diag, "make heads of the queries first: [b, s, g, d]");
+        return false;
+    }
+    if (attrs.attention.drop > 0) {
+        const char *rows = model_shape_letters(r, q.dim, q.axes - 1);
+        Attrs draw = {.draw = {.site = model_draw_sites(r->graph)}};
+        in[ins++] = model_node(r, OP_DRAW, arena_printf(r->arena, "%s.words", out),
+                               arena_printf(r->arena, "->%s", rows), &draw, NULL, 0);
+        more = arena_printf(r->arena, "%s,%s", more, rows);
     }
     const char *sig = arena_printf(r->arena, "%s,%s,%s%s->%s,%.*s", ql, kl, vl, more,
                                    model_shape_letters(r, o.dim, o.axes), q.axes - 1, ql);

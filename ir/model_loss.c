@@ -95,11 +95,11 @@ bool model_read_cross_entropy(Reader *r, Json op)
 }
 
 /* Each site of a block draws numbers of its own. */
-static int64_t count_sites(const Graph *graph)
+int64_t model_draw_sites(const Graph *graph)
 {
     int64_t n = 0;
     for (int i = 0; i < graph->nodes.n; i++)
-        n += op_info[graph->nodes.at[i].op].attrs == ATTRS_dropout;
+        n += op_draws(graph->nodes.at[i].op);
     return n;
 }
 
@@ -108,7 +108,7 @@ bool model_read_dropout(Reader *r, Json op)
 {
     ValueId in;
     const char *out;
-    Attrs attrs = {.dropout = {.site = count_sites(r->graph)}};
+    Attrs attrs = {.dropout = {.site = model_draw_sites(r->graph)}};
     bool fine = model_in_out(r, op, &in, &out);
     Json rate = model_attribute(r, op, "rate");
     if (!json_num(rate, 0, 1, &attrs.dropout.rate) || !fine)

@@ -61,6 +61,8 @@ bool model_read_expert_linear(Reader *r, Json op);
 bool model_read_combine(Reader *r, Json op);
 bool model_read_cross_entropy(Reader *r, Json op);
 bool model_read_dropout(Reader *r, Json op);
+/* Ops of the block so far that draw: the site of the next. */
+int64_t model_draw_sites(const Graph *graph);
 bool model_read_frozen(Reader *r, Json op);
 
 /* ---- model.c: names ---- */

@@ -142,7 +142,7 @@ static bool match(const char *pattern, const char *text, Binding *bind)
     return false;
 }
 
-enum { MAX_OPTIONAL = 2 };
+enum { MAX_OPTIONAL = 3 };
 
 /* The pattern for a node: of the optional operands those in `with`; split and stack take as many
  * parts as their letter c has, of which the pattern shows the most. */
@@ -339,8 +339,9 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
     case OP_ROPE:
         return operand == 1;
     case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: /* the begins of documents, [b, s]; the slopes have heads */
-        return operand >= (op == OP_ATTENTION ? 3 : 6) && sig->axes[operand] == 2 &&
+    case OP_ATTENTION_GRAD: /* the begins of documents, [b, s], and words of rows; slopes have heads
+                               alone */
+        return operand >= (op == OP_ATTENTION ? 3 : 6) && sig->axes[operand] >= 2 &&
                memcmp(sig->letter[operand], sig->letter[0], 2) == 0;
     default:
         return false;
@@ -349,5 +350,5 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
 
 bool op_makes_index(OpId op)
 {
-    return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY;
+    return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY || op == OP_DRAW;
 }

@@ -111,8 +111,10 @@ static bool import_file(Cli *cli, int64_t sequence)
         return false;
     const char *name = cli_value(cli, "name", 0);
     Import import;
-    bool good =
-        import_hf(cli->arena, json_root(doc), name ? name : import_name(cli->arena, path), &import);
+    const ImportOptions options = {.dropout = cli_has(cli, "dropout"),
+                                   .balance = cli_has(cli, "balance")};
+    bool good = import_hf(cli->arena, json_root(doc), name ? name : import_name(cli->arena, path),
+                          &options, &import);
     if (good) {
         const char *text = arena_printf(cli->arena, "%s\n", json_text(cli->arena, import.model));
         json_decref(import.model);
@@ -130,13 +132,15 @@ int cmd_import(int argc, char **argv)
         {"seq", "S", "tokens per sequence for the FLOPs (default: the model's, at most 4096)",
          false},
         {"name", "NAME", "the model's name (default: the file's)", false},
+        {"dropout", NULL, "train with the config's dropout (default: without)", false},
+        {"balance", NULL, "balance experts with the config's coefficient", false},
     };
     static const CliSpec spec = {
         .verb = "import",
         .arguments = "CONFIG",
         .about = "a Hugging Face config.json becomes a model file (-o), with its size",
         .flags = flags,
-        .flag_count = 2,
+        .flag_count = 4,
         .min_args = 1,
         .max_args = 1,
     };

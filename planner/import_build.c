@@ -140,6 +140,15 @@ const char *build_scaled(Builder *b, const char *in, const char *out, double fac
     return out;
 }
 
+const char *build_dropped(Builder *b, const char *in, const char *out, DropSite site)
+{
+    if (b->f->drop[site] == 0)
+        return in;
+    build_put(b, json_pack("{s:s, s:s, s:s, s:o}", "op", "dropout", "in", in, "out", out, "rate",
+                           json_real(b->f->drop[site])));
+    return out;
+}
+
 const char *build_curve(Builder *b, const char *in, const char *out, const char *kind, double a,
                         double c)
 {
@@ -171,16 +180,19 @@ static json_t *layer_block(Builder *b, const Layer *layer)
     const char *x = "x";
     b->ops = json_array();
     const char *n1 = build_norm(b, x, "n1", names->norm1);
-    const char *o = build_norm(b, build_attention(b, n1, layer), "o_norm", names->post1);
+    const char *o = build_dropped(b, build_attention(b, n1, layer), "o_dropped", DROP_ATTENTION);
+    o = build_norm(b, o, "o_norm", names->post1);
     if (f->parallel) {
         const char *n2 = f->one_norm ? n1 : build_norm(b, x, "n2", names->norm2);
-        const char *m = build_norm(b, build_mlp(b, n2, layer), "m_norm", names->post2);
+        const char *m = build_mlp(b, n2, layer);
+        m = build_norm(b, build_dropped(b, m, "m_dropped", DROP_MLP), "m_norm", names->post2);
         const char *both = build_binary(b, "add", o, m, "both");
         build_binary(b, "add", x, build_scaled(b, both, "both_scaled", f->residual_scale), "x2");
     } else {
         build_binary(b, "add", x, build_scaled(b, o, "o_scaled", f->residual_scale), "x1");
         const char *n2 = build_norm(b, "x1", "n2", names->norm2);
-        const char *m = build_norm(b, build_mlp(b, n2, layer), "m_norm", names->post2);
+        const char *m = build_mlp(b, n2, layer);
+        m = build_norm(b, build_dropped(b, m, "m_dropped", DROP_MLP), "m_norm", names->post2);
         build_binary(b, "add", "x1", build_scaled(b, m, "m_scaled", f->residual_scale), "x2");
     }
     return json_pack("{s:s, s:s, s:o}", "in", "x", "out", "x2", "ops", b->ops);
@@ -205,6 +217,7 @@ static json_t *embed_block(Builder *b)
         build_put(b, op);
         out = build_binary(b, "add", out, "place", "x");
     }
+    out = build_dropped(b, out, "x_dropped", DROP_EMBED);
     return json_pack("{s:s, s:o}", "out", out, "ops", b->ops);
 }
 

@@ -140,6 +140,10 @@ static void attend(Builder *b, const char *q, const char *k, const char *v, cons
         json_object_set_new(op, "softcap", build_number(f->softcap));
     if (f->alibi)
         json_object_set_new(op, "alibi", json_true());
+    if (f->alibi && f->alibi_scale != 1)
+        json_object_set_new(op, "alibi_scale", json_real(f->alibi_scale));
+    if (f->drop[DROP_SCORES] > 0)
+        json_object_set_new(op, "dropout", json_real(f->drop[DROP_SCORES]));
     if (f->names->sink)
         json_object_set_new(op, "sink", json_string(build_name(b, f->names->sink)));
     build_put(b, op);

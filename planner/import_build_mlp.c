@@ -70,6 +70,10 @@ static void router(Builder *b, const char *in)
     }
     if (e->scale != 1)
         json_object_set_new(op, "scale", build_number(e->scale));
+    if (e->balance > 0)
+        json_object_set_new(op, "balance", json_real(e->balance));
+    if (e->balance > 0 && e->balance_each)
+        json_object_set_new(op, "balance_over", json_string("sequence"));
     build_put(b, op);
 }
 

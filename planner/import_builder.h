@@ -33,6 +33,8 @@ const char *build_concat(Builder *b, const char *ins, const char *dim, const cha
                          const char *out);
 /* The value's name after multiplying it; the same name when there is nothing to do. */
 const char *build_scaled(Builder *b, const char *in, const char *out, double factor);
+/* The value's name after dropping out at a site; the same name when there is nothing to drop. */
+const char *build_dropped(Builder *b, const char *in, const char *out, DropSite site);
 /* A function with numbers of its own: clamp, softcap, swish, shift. */
 const char *build_curve(Builder *b, const char *in, const char *out, const char *kind, double a,
                         double c);

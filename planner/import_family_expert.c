@@ -160,7 +160,7 @@ static const NameSet grok_names = {
     SIZES(7168, 61, 128, 18432, 129280, 4096), USUAL(1e-6, "silu", 0), ROTATED(10000),             \
         LATENT_SLOTS(DEFAULT(1536), 512, 128, 64, 128), DEEPSEEK_EXPERTS(256, 8, 1, 2048, 3),      \
         CORRECTED_CHOICE(2.5, 8, 4)
-#define LATENT_ROW RMS_LIKE, .renorm_epsilon = 1e-20
+#define LATENT_ROW RMS_LIKE, .renorm_epsilon = 1e-20, .renorm_several = true
 #define INDEXER(heads)                                                                             \
     [SLOT_INDEX_HEADS] = DEFAULT(heads), [SLOT_INDEX_DIM] = DEFAULT(128),                          \
     [SLOT_INDEX_KEPT] = DEFAULT(2048)
@@ -356,6 +356,14 @@ const Family expert_families[] = {
           DEEPSEEK_EXPERTS(0, 6, 0, 1407, 0), [SLOT_SCORE] = WORD("softmax"),
           [SLOT_CHOOSE] = WORD("greedy"), [SLOT_ROUTER_BIAS] = FIXED(0), [SLOT_RENORM] = DEFAULT(0),
           [SLOT_ROUTED_SCALE] = DEFAULT(1), [SLOT_GROUPS] = READ, [SLOT_GROUPS_KEPT] = READ}},
+    {.model_type = "minicpm3",
+     RMS_LIKE,
+     .names = &latent_names,
+     .slot = {SIZES(4096, 32, 32, 11008, 32000, 2048), USUAL(1e-6, "silu", 1),
+              ROTATED(10000), [SLOT_Q_RANK] = DEFAULT(768), [SLOT_KV_RANK] = DEFAULT(256),
+              [SLOT_STILL_DIM] = DEFAULT(64), [SLOT_ROTATED_DIM] = DEFAULT(32), [SLOT_V_DIM] = READ,
+              [SLOT_KV_HEADS] = READ, BIASES(DEFAULT, 0, 0, 0), [SLOT_EMBED_SCALE] = DEFAULT(1),
+              [SLOT_BASE_WIDTH] = DEFAULT(1), [SLOT_DEPTH_SCALE] = DEFAULT(1)}},
     {.model_type = "deepseek_v3", LATENT_ROW, .names = &latent_names, .slot = {DEEPSEEK_V3_SLOTS}},
     {.model_type = "kimi_k2", LATENT_ROW, .names = &latent_names, .slot = {DEEPSEEK_V3_SLOTS}},
     {.model_type = "deepseek_v32",

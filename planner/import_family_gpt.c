@@ -238,6 +238,7 @@ const Family gpt_families[] = {
      LAYER_NORMED,
      .fused = FUSED_GROUP,
      .parallel_one_norm = true,
+     .alibi_scaled = true,
      .ffn_times = 4,
      .names = &falcon_names,
      .names_alt = &falcon_two_names,

@@ -34,6 +34,10 @@ typedef struct Layer {
     bool choosy; /* a chooser of keys sits beside it */
 } Layer;
 
+/* Where values are dropped out: of the embedding, of what attention and MLP add, of the shares of
+ * attention. */
+typedef enum { DROP_EMBED, DROP_ATTENTION, DROP_MLP, DROP_SCORES, DROP_COUNT } DropSite;
+
 typedef struct Latent {
     int64_t q_rank; /* 0: queries are projected directly */
     int64_t kv_rank, still, rotated, v;
@@ -44,7 +48,9 @@ typedef struct Experts {
     bool sigmoid, bias, renormalise;
     double scale;
     int64_t groups, kept; /* groups 1: none */
-    bool by_two;          /* a group counts by its two best experts, not by its best */
+    double balance;       /* 0: none; of each sequence, not of the micro-batch */
+    bool balance_each;
+    bool by_two; /* a group counts by its two best experts, not by its best */
 } Experts;
 
 /* A model, once every question about it has an answer. */
@@ -67,7 +73,9 @@ typedef struct Features {
     bool temper_ahead;
     ActKind act;
     bool tie, qkv_bias, out_bias, mlp_bias, qk_norm, parallel, one_norm;
-    Latent latent; /* kv_rank 0: none */
+    double drop[DROP_COUNT]; /* 0: none */
+    double alibi_scale;      /* on the slopes */
+    Latent latent;           /* kv_rank 0: none */
     Experts experts;
     int64_t index_heads, index_dim; /* 0: no chooser of keys */
     Layer *layer;
@@ -81,6 +89,11 @@ void rotation_settle(ConfigReader *reader, Features *ret);
 void layers_settle(ConfigReader *reader, Features *ret);
 /* Names the first layer that does not attend, as an error; false when none is named. */
 bool layers_refuse(ConfigReader *reader);
+
+/* What the options ask for of training beside the model: dropout, the balance of experts. */
+void training_settle(ConfigReader *reader, Features *ret);
+/* The key is read there, so that no guard speaks of it. */
+bool training_reads(const ConfigReader *reader, const char *key);
 
 /* lplan-model/1; a new reference. */
 json_t *features_build(Arena *arena, const Features *features);

@@ -7,7 +7,8 @@
 #define COUNT_OF(array) (int)(sizeof(array) / sizeof *(array))
 
 #define STATE_SPACE "state-space layers are not in the op set"
-#define DROPOUT "trained without dropout"
+#define DROPOUT "trained without dropout (--dropout trains with it)"
+#define BALANCE "experts are balanced only with --balance, or router: balance in the model file"
 #define PRECISION "stored precision only; the model is trained unquantised"
 #define PREDICTION "extra prediction layers are not imported nor counted"
 
@@ -16,8 +17,6 @@ const GuardRow guard_rows[] = {
      "only models that predict the next token are imported", NULL},
     {"is_encoder_decoder", GUARD_FALSE, NULL, "encoder-decoder models are not supported", NULL},
     {"add_cross_attention", GUARD_FALSE, NULL, "cross attention is not supported", NULL},
-    {"alibi", GUARD_FALSE, NULL,
-     "this family multiplies its linear position bias by the scale of the scores", "falcon"},
     {"rotary", GUARD_TRUE, NULL, "a model without rotation needs positions of another kind",
      "gptj"},
     {"rope_interleaved", GUARD_FALSE, NULL, "this family rotates halves", NULL},
@@ -52,8 +51,8 @@ const GuardRow guard_rows[] = {
     {"ffn_config.moe_jitter_eps", GUARD_NOTE, NULL, "trained without jitter of the router", NULL},
     {"ffn_config.moe_loss_weight", GUARD_NOTE, NULL,
      "a term of the loss that is set in the model file (router: balance)", NULL},
-    {"router_aux_loss_coef", GUARD_NOTE, NULL,
-     "a term of the loss that is set in the model file (router: balance)", NULL},
+    {"router_aux_loss_coef", GUARD_NOTE, NULL, BALANCE, NULL},
+    {"aux_loss_alpha", GUARD_NOTE, NULL, BALANCE, NULL},
     {"router_jitter_noise", GUARD_NOTE, NULL, "trained without jitter of the router", NULL},
     {"use_qk_norm", GUARD_TRUE, NULL, "the library has no such model", "minimax_m2"},
     {"qk_norm_type", GUARD_WORD, "per_layer", "another norm of queries and keys", "minimax_m2"},
@@ -85,11 +84,13 @@ const GuardRow guard_rows[] = {
     {"attention_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"hidden_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
-    {"activation_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
-    {"layerdrop", GUARD_NOTE, NULL, DROPOUT, NULL},
+    {"activation_dropout", GUARD_NOTE, NULL, "the library's code does not read it", NULL},
+    {"layerdrop", GUARD_NOTE, NULL, "trained with all layers", NULL},
     {"residual_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"embedding_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"resid_pdrop", GUARD_NOTE, NULL, DROPOUT, NULL},
+    {"embed_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
+    {"resid_dropout", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"embd_pdrop", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"emb_pdrop", GUARD_NOTE, NULL, DROPOUT, NULL},
     {"attn_pdrop", GUARD_NOTE, NULL, DROPOUT, NULL},
@@ -113,7 +114,6 @@ const char *const harmless_keys[] = {
     "attn_config.tie_word_embeddings",
     "attn_implementation",
     "auto_map",
-    "aux_loss_alpha",
     "bad_words_ids",
     "begin_suppress_tokens",
     "bias_dropout_fusion",

@@ -140,12 +140,14 @@ static const char *plain_name(Arena *arena, const char *name)
     return *copy ? copy : "model";
 }
 
-bool import_hf(Arena *arena, Json config, const char *name, Import *ret)
+bool import_hf(Arena *arena, Json config, const char *name, const ImportOptions *options,
+               Import *ret)
 {
     *ret = (Import){0};
     ConfigReader reader = {.arena = arena,
                            .diag = config.doc->diag,
                            .config = config,
+                           .options = options,
                            .notes = &ret->notes,
                            .noted = ARENA_ARRAY(arena, bool, guard_row_count),
                            .unknown = str_new(arena),
@@ -242,7 +244,8 @@ JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Import *ret)
         ret->positions = table_positions(json_root(doc));
     if (!doc || json_has(json_root(doc), "format"))
         return doc;
-    bool good = import_hf(arena, json_root(doc), import_name(arena, path), &import);
+    bool good =
+        import_hf(arena, json_root(doc), import_name(arena, path), &(ImportOptions){0}, &import);
     json_doc_free(doc);
     if (!good)
         return NULL;

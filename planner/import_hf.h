@@ -10,6 +10,13 @@
 
 typedef VEC(const char *) Lines;
 
+/* What of training a config says is taken too: models are trained without dropout, and experts
+ * balanced only where the config asks for the term (output_router_logits), unless the user says so.
+ */
+typedef struct ImportOptions {
+    bool dropout, balance;
+} ImportOptions;
+
 typedef struct Import {
     json_t *model;      /* lplan-model/1, a reference of the caller's */
     const char *family; /* model_type */
@@ -23,7 +30,8 @@ typedef struct Import {
 JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Import *ret);
 
 /* False after located errors. `name` becomes the model's name, made printable. */
-bool import_hf(Arena *arena, Json config, const char *name, Import *ret);
+bool import_hf(Arena *arena, Json config, const char *name, const ImportOptions *options,
+               Import *ret);
 /* "dir/Llama-3.json" is named Llama-3, "dir/config.json" after its folder. */
 const char *import_name(Arena *arena, const char *path);
 

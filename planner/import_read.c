@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/import_features.h"
+
 void config_note(ConfigReader *reader, const char *format, ...)
 {
     va_list args;
@@ -126,7 +128,7 @@ bool config_read_guards(ConfigReader *reader, Json at, const char *key)
         if (!ours || !str_eq(row->key, key))
             continue;
         found = true;
-        if (guard_holds(reader->config, at, row))
+        if (guard_holds(reader->config, at, row) || training_reads(reader, key))
             continue;
         if (row->kind == GUARD_NOTE || row->kind == GUARD_NOTE_ONE) {
             reader->noted[i] = true;

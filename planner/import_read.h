@@ -22,6 +22,7 @@ typedef struct ConfigReader {
     Diag *diag;
     Json config;
     const Family *family;
+    const ImportOptions *options;
     SlotValue slot[SLOT_COUNT];
     Lines *notes;
     bool *noted;           /* per guard row: to be noted */

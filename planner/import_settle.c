@@ -43,7 +43,7 @@ static void settle_heads(ConfigReader *reader, Features *ret)
     ret->plain_heads = joined && ret->kv_heads == ret->heads;
 }
 
-static void settle_latent(ConfigReader *reader, Latent *ret)
+static void settle_latent(ConfigReader *reader, int64_t hidden, int64_t heads, Latent *ret)
 {
     ret->kv_rank = slot_int(reader, SLOT_KV_RANK, 0);
     if (ret->kv_rank == 0)
@@ -51,7 +51,7 @@ static void settle_latent(ConfigReader *reader, Latent *ret)
     ret->q_rank = slot_int(reader, SLOT_Q_RANK, 0);
     ret->still = slot_int(reader, SLOT_STILL_DIM, 0);
     ret->rotated = slot_int(reader, SLOT_ROTATED_DIM, 0);
-    ret->v = slot_int(reader, SLOT_V_DIM, 0);
+    ret->v = slot_int(reader, SLOT_V_DIM, hidden / heads);
 }
 
 /* Sparse attention: beside the heads stand parameters that choose the keys of each query. */
@@ -154,7 +154,8 @@ static void settle_experts(ConfigReader *reader, Features *f, Experts *ret)
         slot_int(reader, SLOT_SHARED_FFN, slot_int(reader, SLOT_SHARED, 0) * ret->ffn);
     ret->sigmoid = slot_word(reader, SLOT_SCORE, scores, 2) == 1;
     ret->bias = f->names->router_bias && slot_true(reader, SLOT_ROUTER_BIAS);
-    ret->renormalise = slot_true(reader, SLOT_RENORM) && ret->chosen > 1;
+    ret->renormalise =
+        slot_true(reader, SLOT_RENORM) && (ret->chosen > 1 || !reader->family->renorm_several);
     ret->scale = slot_num(reader, SLOT_ROUTED_SCALE, 1);
     settle_groups(reader, ret);
     if (ret->chosen > ret->count) {
@@ -204,6 +205,7 @@ static void settle_flags(ConfigReader *reader, Features *ret)
     ret->mlp_bias = slot_true(reader, SLOT_MLP_BIAS);
     ret->interleaved = slot_true(reader, SLOT_INTERLEAVED);
     ret->alibi = slot_true(reader, SLOT_ALIBI);
+    ret->alibi_scale = 1;
     bool asked = family->slot[SLOT_QK_NORM].setting == SET_NOT || slot_true(reader, SLOT_QK_NORM);
     ret->qk_norm = asked && (ret->names->q_norm || family->qk == QK_BARE);
 }
@@ -215,7 +217,7 @@ void features_settle(ConfigReader *reader, Features *ret)
     settle_streams(reader, ret);
     settle_flags(reader, ret);
     settle_act(reader, ret);
-    settle_latent(reader, &ret->latent);
+    settle_latent(reader, ret->hidden, ret->heads, &ret->latent);
     settle_chooser(reader, ret);
     settle_heads(reader, ret);
     settle_scales(reader, ret);
@@ -233,8 +235,12 @@ void features_settle(ConfigReader *reader, Features *ret)
         config_note(reader, "%s", reader->family->note);
     rotation_settle(reader, ret);
     double root = sqrt((double)ret->head_dim);
+    if (ret->alibi && reader->family->alibi_scaled)
+        ret->alibi_scale = 1 / root;
     if (ret->turn.score_mul != 1)
         ret->attention_scale = ret->turn.score_mul / root;
     if (reader->good)
         layers_settle(reader, ret);
+    if (reader->good)
+        training_settle(reader, ret);
 }

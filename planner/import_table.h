@@ -62,7 +62,7 @@ typedef enum Slot {
     SLOT_KV_RANK,
     SLOT_STILL_DIM, /* dims of a latent head without and with rotation */
     SLOT_ROTATED_DIM,
-    SLOT_V_DIM,
+    SLOT_V_DIM, /* null: hidden / heads */
     SLOT_INDEX_HEADS, /* of the chooser of keys (sparse attention) */
     SLOT_INDEX_DIM,
     SLOT_INDEX_KEPT,   /* keys of a query */
@@ -223,6 +223,8 @@ typedef struct Family {
     bool share_first;                      /* the expert's input is scaled, not its output */
     int expert_first;                      /* EXPERT_EVERY counts from 0 or from 1 */
     double renorm_epsilon;
+    bool renorm_several; /* the share of a single choice is not divided by itself */
+    bool alibi_scaled;   /* the linear bias is multiplied by the scale of the scores */
     int ffn_times;
     const NameSet *names, *names_alt;
     SlotDefault slot[SLOT_COUNT];

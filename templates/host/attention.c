@@ -10,7 +10,8 @@
  * and tiles that nobody sees are not computed; within a masked tile, blocks of LP_TILE_PAD keys
  * take only the queries that see one of them. The score of a pair is x = scale q k, then with
  * softcap > 0 softcap tanh(x / softcap), then with slopes x + slopes[g][r] (base_k + j - base_q -
- * i).
+ * i). With words a share of the softmax is dropped, or multiplied by `kept`, as
+ * lp_draw(words[b][i][g][r], -1, base_k + j) says; the sum of the row counts all shares.
  *
  * Tensors of the sequence are LpReal (real.h), l, delta and all scratch fp32. Layout: q, dq
  * [b][s][g][r][d]; o, dout [b][s][g][r][e]; k, dk [b][t][g][d]; v, dv [b][t][g][e]; l, delta
@@ -70,6 +71,9 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, cons
             lp_tile_bend(a, &p, st, NULL, NULL);
         }
         lp_tile_softmax(a, &p, st, peak, sum, shrink);
+        if (p.words) {
+            lp_tile_drop(a, &p, st);
+        }
         if (j0 > first) {
             for (int i = 0; i < queries; i++) {
                 float *row = acc + (long)i * ep;
@@ -232,6 +236,9 @@ static LP_MAYBE_UNUSED void lp_backward_pair(const LpAttention *a, const LpBackw
     const float *values = lp_real_rows(p->keys, a->e, v, a->v_stride, w->v, &v_stride);
     lp_tile_scores(a, p, a->d, keys, k_stride, w->qt, w->st);
     lp_tile_scores(a, p, a->e, values, v_stride, w->dot, w->dpt);
+    if (p->words) {
+        lp_tile_drop(a, p, w->dpt);
+    }
     if (bends) {
         lp_tile_bend(a, p, w->st, w->dpt, w->delta);
     }
@@ -257,6 +264,9 @@ static LP_MAYBE_UNUSED void lp_backward_pair(const LpAttention *a, const LpBackw
             s[i] = lp_expf(s[i] - l[i]);
             dp_row[i] = s[i] * (dp_row[i] - delta[i]);
         }
+    }
+    if (p->words && sums) {
+        lp_tile_drop(a, p, w->st);
     }
     if (sums) {
         const long row = p->j0 - sums->first;
@@ -395,7 +405,7 @@ static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const Lp
                                                   const float *delta, LpReal *dq, LpReal *dk,
                                                   LpReal *dv, void *scratch, int threads)
 {
-    const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, {NULL, 0.0f}};
+    const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, {NULL, 0.0f, NULL}};
     const int heads = a->g * a->r;
     const int tiles_q = (a->s + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
     const int tiles_k = (a->t + LP_ATTENTION_KEYS - 1) / LP_ATTENTION_KEYS;

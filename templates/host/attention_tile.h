@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "templates/host/draw.h"
 #include "templates/host/math.h"
 #include "templates/host/real.h"
 #include "templates/host/tile.h"
@@ -49,6 +50,9 @@ typedef struct LpAttention {
     float softcap;       /* 0: none */
     const float *slopes; /* [g][r], or NULL */
     const int *starts;   /* [b][s], or NULL */
+    const int *words;    /* [b][s][g][r], or NULL: what each row draws by, to drop shares out */
+    unsigned below;      /* a share is dropped when its word is below this */
+    float kept;          /* what the others are multiplied by */
 } LpAttention;
 
 /* One tile of keys j0 .. j0 + keys against one tile of queries i0 .. i0 + queries. */
@@ -58,12 +62,14 @@ typedef struct LpTilePair {
     int masked;        /* some pair of the tile is hidden */
     const int *starts; /* of the tile's queries, or NULL where they hide nothing */
     float slope;       /* of the head's linear bias; 0: none */
+    const int *words;  /* of the tile's queries, those of all heads apart, or NULL */
 } LpTilePair;
 
 /* The head and the sequence of a tile, as far as scores depend on them. */
 typedef struct LpSight {
     const int *starts; /* of the sequence's queries, or NULL */
     float slope;
+    const int *words; /* of the sequence's queries, or NULL */
 } LpSight;
 
 static LP_INLINE int lp_min_int(int x, int y)
@@ -79,7 +85,8 @@ static LP_INLINE int lp_clamp_int(long x, int low, int high)
 static LP_INLINE LpSight lp_attention_sight(const LpAttention *a, long batch, int head)
 {
     return (LpSight){.starts = a->starts ? a->starts + batch * a->s : NULL,
-                     .slope = a->slopes ? a->slopes[head] : 0.0f};
+                     .slope = a->slopes ? a->slopes[head] : 0.0f,
+                     .words = a->words ? a->words + batch * a->s * a->g * a->r + head : NULL};
 }
 
 /* The tile's first key that query i of it sees by window and chunk, and behind the last one. */
@@ -127,6 +134,7 @@ static LP_MAYBE_UNUSED LpTilePair lp_tile_pair(const LpAttention *a, const LpSig
     const long base_k = a->base_k + j0;
     LpTilePair p = {.i0 = i0, .queries = queries, .j0 = j0, .slope = sight->slope};
     p.keys = lp_min_int(LP_ATTENTION_KEYS, last - j0);
+    p.words = sight->words ? sight->words + (long)i0 * a->g * a->r : NULL;
     p.shift = base_q - base_k;
     p.masked = lp_first_key(a, base_q, base_k, queries - 1) > 0 ||
                lp_last_key(a, base_q, base_k, 0, p.keys) < p.keys;
@@ -386,6 +394,30 @@ static LP_MAYBE_UNUSED void lp_tile_softmax(const LpAttention *a, const LpTilePa
         for (int i = low; i < high; i++) {
             row[i] = lp_expf(row[i] - base[i]);
             sum[i] += row[i];
+        }
+    }
+}
+
+/* Drops out of a tile what the rows' words say of its keys: forward, backward and every rank that
+ * holds the pair draw the same. */
+static LP_MAYBE_UNUSED void lp_tile_drop(const LpAttention *a, const LpTilePair *p, float *st)
+{
+    const int ld = LP_ATTENTION_QUERIES;
+    int words[LP_ATTENTION_QUERIES] = {0};
+    int low = 0;
+    int high = LP_TILE_ROUND(p->queries);
+    for (int i = 0; i < p->queries; i++) {
+        words[i] = p->words[(long)i * a->g * a->r];
+    }
+    for (int j = 0; j < p->keys; j++) {
+        float *restrict row = st + (long)j * ld;
+        const long key = a->base_k + p->j0 + j;
+        if (p->masked) {
+            lp_tile_columns(a, p, j, 1, &low, &high);
+        }
+#pragma omp simd
+        for (int i = low; i < high; i++) {
+            row[i] *= lp_draw(words[i], 0xffffffffL, key) < a->below ? 0.0f : a->kept;
         }
     }
 }

@@ -56,7 +56,7 @@ static void add_copies(Arena *arena, Body *body, const Node *node, DType real, b
             const Dim *dim = &body->net->dims.at[value->dim[a]];
             /* Heads, and what is dropped out, are a block of all. */
             bool part = (node->op == OP_SLOPES && dim->letter != 'r') ||
-                        (node->op == OP_DROPOUT && dim->extent % 2 == 0);
+                        (op_draws(node->op) && dim->extent % 2 == 0);
             copy.local[a] = part ? dim->extent / 2 : dim->extent;
             copy.elements *= copy.local[a];
         }
@@ -221,6 +221,7 @@ static void test_positions(void **state)
         {.op = OP_SLOPES, .sig = "->pr"},
         {OP_DROPOUT, "->bsh", {.dropout = {.rate = 0.3, .site = 2}}},
         {OP_DROPOUT, "->gbsd", {.dropout = {.rate = 0.6, .site = 5}}},
+        {OP_DRAW, "->bsg", {.draw = {.site = 4}}},
         {OP_DROPOUT, "->bs", {.dropout = {.rate = 0.999}}},
         {OP_DROPOUT, "->b", {.dropout = {.rate = 0.5}}},
         {.op = OP_ONES, .sig = "->h"},

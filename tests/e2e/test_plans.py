@@ -43,7 +43,7 @@ MODELS = {
     # bias balances the load; the same on packed documents.
     "moe": e2e.model_file("moe"),
     "mla": e2e.model_file("mla"),
-    # GPT-2 with dropout wherever it has one but in the attention.
+    # GPT-2 with dropout wherever it has one.
     "dropout": e2e.model_file("dropout"),
     "packed": {**e2e.model_file("mla"), "name": "packed", "packed": True},
 }

@@ -82,6 +82,9 @@ const OpCase op_cases[] = {
     {OP_ATTENTION, HEADS ",bs" ROWS, ATTENTION(.causal = 0, .softcap = 2), 0, 0, false},
     {OP_ATTENTION, HEADS ",gr,bs" ROWS,
      ATTENTION(.causal = 1, .softcap = 0.7, .window = 3, .chunk = 4), 8, 0, false},
+    {OP_ATTENTION, HEADS ",bsgr" ROWS, ATTENTION(.causal = 1, .drop = 0.3), 0, 2, false},
+    {OP_ATTENTION, HEADS ",gr,bs,bsgr" ROWS,
+     ATTENTION(.causal = 1, .softcap = 0.7, .window = 3, .drop = 0.4), 8, 0, false},
     PLAIN(OP_SPLIT, "bsrd->bsd,bsd,bsd"),
     PLAIN(OP_SPLIT, "skd->sd,sd"),
     PLAIN(OP_SPLIT, "sch->sgrh,sfh,sh"),
@@ -105,6 +108,7 @@ const OpCase op_cases[] = {
     PLAIN(OP_SLOPES, "->gr"),
     {OP_DROPOUT, "->bsgh", {.dropout = {.rate = 0.3}}, 0, 0, false},
     {OP_DROPOUT, "->sb", {.dropout = {.rate = 0.5, .site = 3}}, 0, 0, false},
+    {OP_DRAW, "->bsgr", {.draw = {.site = 2}}, 0, 0, false},
     {OP_IOTA, "->s", {.iota = {.offset = 2}}, 0, 0, false},
     {OP_PLACES, "bs->bs", {.iota = {.offset = 2}}, 0, 0, false},
     PLAIN(OP_SOFTMAX, "bse->bse"),
@@ -188,6 +192,8 @@ static void fill(const OpBench *b, const OpCase *of, ValueId id)
         if (x->number == NUM_FLOAT) {
             *to = rng_normal(3, (uint64_t)id, (uint64_t)i);
             *to = of->positive ? exp(*to) : *to;
+        } else if (x->axes > 2 && begins_documents(of->op)) {
+            *to = (double)(random >> 33); /* words that rows draw by */
         } else if (begins_documents(of->op)) {
             int64_t second = 2 + i / sequence;
             *to = i % sequence < second ? 0 : (double)second;

@@ -76,7 +76,7 @@ static const char tiny_dropout[] =
     "   "
     "{\"op\":\"linear\",\"in\":\"n1\",\"out\":\"v\",\"to\":[\"g\",\"d\"],\"weight\":\"{i}.v\"},\n"
     "   {\"op\":\"dropout\",\"in\":\"v\",\"out\":\"vd\",\"rate\":0.3},\n"
-    "   {\"op\":\"attention\",\"in\":[\"q\",\"k\",\"vd\"],\"out\":\"a\"},\n"
+    "   {\"op\":\"attention\",\"in\":[\"q\",\"k\",\"vd\"],\"out\":\"a\",\"dropout\":0.2},\n"
     "   "
     "{\"op\":\"linear\",\"in\":\"a\",\"out\":\"o\",\"from\":[\"g\",\"d\"],\"to\":[\"h\"],"
     "\"weight\":\"{i}.o\",\"bias\":\"{i}.ob\"},\n"

@@ -100,7 +100,6 @@ BAD = [
     ("a layer that is not in the library", of("gemma2", '"layer_types": ["full_attention", "sliding"]'), 2,
      "sliding_attention"),
     ("a score nobody knows", of("deepseek", '"n_routed_experts": 8, "scoring_func": "sqrtsoftplus"'), 2, "sqrtsoftplus"),
-    ("scaled linear biases", of("falcon", '"alibi": true'), 2, "multiplies its linear position bias"),
     ("a larger model with other positions", of("baichuan"), 1, "ALiBi"),
     ("norms behind the additions", of("opt", '"do_layer_norm_before": false'), 2, "norms behind"),
     ("embeddings of another width", of("opt", '"word_embed_proj_dim": 32'), 2, "another width"),

@@ -103,7 +103,8 @@ static void read_config(Problem *problem, const char *text)
     Import import;
     Arena *arena = problem->arena;
     JsonDoc *config = json_parse(arena, problem->diag, "<made>", text, strlen(text));
-    must(problem, config && import_hf(arena, json_root(config), "made", &import));
+    must(problem,
+         config && import_hf(arena, json_root(config), "made", &(ImportOptions){0}, &import));
     const char *model = json_text(arena, import.model);
     json_decref(import.model);
     json_doc_free(config);

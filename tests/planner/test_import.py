@@ -381,6 +381,78 @@ def test_multipliers_become_scale_ops():
     assert ops_of(model, "attention")[0]["scale"] == 0.125
 
 
+def test_published_sizes_of_families_without_an_example():
+    """Configs in the form of the hub's, made of the published sizes; the totals are the published ones."""
+    rw = {"model_type": "falcon", "alibi": True, "bias": True, "hidden_size": 2048, "multi_query": False,
+          "new_decoder_architecture": False, "num_attention_heads": 32, "num_hidden_layers": 24,
+          "parallel_attn": False, "vocab_size": 50304, "layer_norm_epsilon": 1e-5}
+    summary, model = imported_text(rw)
+    assert summary["params_total"] == count_of(tensors_of(model)) == 1311625216, summary
+    assert ops_of(model, "attention")[0]["alibi_scale"] == 0.125 and not ops_of(model, "rope")
+    minicpm3 = {"model_type": "minicpm3", "dim_model_base": 256, "hidden_act": "silu", "hidden_size": 2560,
+                "intermediate_size": 6400, "kv_lora_rank": 256, "max_position_embeddings": 32768,
+                "num_attention_heads": 40, "num_hidden_layers": 62, "num_key_value_heads": 40,
+                "q_lora_rank": 768, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "rms_norm_eps": 1e-5,
+                "scale_depth": 1.4, "scale_emb": 12, "vocab_size": 73448}
+    summary, model = imported_text(minicpm3)
+    assert summary["params_total"] == count_of(tensors_of(model)) == 4073875968, summary
+    assert model["dims"]["w"] == 64 and all("interleaved" not in op for op in ops_of(model, "rope"))
+    dense = imported_text({**LLAMA, "model_type": "hunyuan_v1_dense", "head_dim": 16})[1]
+    assert "model.layers.0.self_attn.query_layernorm.weight" in tensors_of(dense), sorted(tensors_of(dense))
+
+
+def test_routers_of_one_choice():
+    """Mixtral divides the share of its only expert by itself; DeepSeek's code does not."""
+    mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 1}
+    assert ops_of(imported_text(mixtral)[1], "router", "layer_experts")[0]["renormalise"] is True
+    deepseek = json.loads((MODELS / "deepseek-v2-lite.json").read_text(encoding="utf-8"))
+    one = imported_text({**deepseek, "num_experts_per_tok": 1, "norm_topk_prob": True})[1]
+    assert "renormalise" not in ops_of(one, "router", "layer_experts")[0]
+    moe = json.loads((MODELS / "qwen1.5-moe-a2.7b.json").read_text(encoding="utf-8"))
+    plain, odd = (imported_text({**moe, **more})[1] for more in ({}, {"attention_bias": False}))
+    assert tensors_of(plain) == tensors_of(odd), "this family reads qkv_bias alone"
+
+
+def rates_of(model):
+    found = [(op["out"], op["rate"]) for block in model["blocks"].values() for op in block["ops"]
+             if op["op"] == "dropout"]
+    return found + [("scores", op["dropout"]) for op in ops_of(model, "attention") if "dropout" in op]
+
+
+def test_dropout_is_taken_when_asked_for():
+    gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 100}
+    summary, model = imported_text({**gpt2, "resid_pdrop": 0.2})
+    assert rates_of(model) == [] and any("--dropout" in note for note in summary["notes"]), summary
+    summary, model = imported_text({**gpt2, "resid_pdrop": 0.2, "attn_pdrop": 0}, "--dropout")
+    assert rates_of(model) == [("x_dropped", 0.1), ("o_dropped", 0.2), ("m_dropped", 0.2)], rates_of(model)
+    assert any("embd_pdrop 0.1" in note for note in summary["notes"]), summary
+    assert not any("without dropout" in note for note in summary["notes"]), summary
+    assert ("scores", 0.1) in rates_of(imported_text(gpt2, "--dropout")[1])
+    mpt = json.loads((MODELS / "mpt-7b.json").read_text(encoding="utf-8"))
+    mpt = {**mpt, "attn_config": {**mpt.get("attn_config", {}), "attn_pdrop": 0.3}, "emb_pdrop": 0.4}
+    assert rates_of(imported_text(mpt, "--dropout")[1]) == [("x_dropped", 0.4), ("scores", 0.3)]
+    summary, model = imported_text(LLAMA, "--dropout")
+    assert rates_of(model) == [] and any("no dropout" in note for note in summary["notes"]), summary
+
+
+def test_balance_is_taken_when_the_config_or_the_user_says_so():
+    mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+               "router_aux_loss_coef": 0.02}
+
+    def balance(config, *more):
+        op = ops_of(imported_text(config, *more)[1], "router", "layer_experts")[0]
+        return op.get("balance"), op.get("balance_over")
+
+    assert balance(mixtral) == (None, None)
+    assert balance(mixtral, "--balance") == (0.02, None)  # 0.02 of 2 choices over 2 layers
+    assert balance({**mixtral, "output_router_logits": True}) == (0.02, None)
+    lite = json.loads((MODELS / "deepseek-v2-lite.json").read_text(encoding="utf-8"))
+    lite = {**lite, "aux_loss_alpha": 0.003, "seq_aux": True}
+    assert balance(lite) == (None, None) and balance(lite, "--balance") == (0.003, "sequence")
+    v3 = imported(MODELS / "deepseek-v3.json", "--balance")
+    assert any("no balance term" in note for note in v3[0]["notes"]), v3[0]["notes"]
+
+
 def test_bad_configs_are_refused_at_their_place():
     assert len(BAD) >= 15
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "runtime/io/philox.h"
+
 static int sees(const LpAttention *a, int b, int i, int j)
 {
     const long query = a->base_q + i;
@@ -40,6 +42,18 @@ static double bent(const LpAttention *a, int head, int i, int j, double x, doubl
     return a->slopes ? x + (double)a->slopes[head] * (double)(a->base_k + j - a->base_q - i) : x;
 }
 
+/* What a share is multiplied by: the runtime's generator draws for the row's word and the key. */
+static double kept(const LpAttention *a, int b, int i, int head, int j)
+{
+    uint32_t word[4];
+    if (!a->words) {
+        return 1;
+    }
+    const int row = a->words[((long)b * a->s + i) * a->g * a->r + head];
+    lp_philox((uint64_t)row, 0xffffffffu, LP_STREAM_DRAW, (uint64_t)(a->base_k + j), word);
+    return word[0] < a->below ? 0 : (double)a->kept;
+}
+
 /* One row of the softmax: query i of sequence b in row q_row (of b, s, g, r), keys from row kv_row
  * on, kv_step apart. p and slope are room for t numbers each. */
 static void reference_row(const LpAttention *a, const Reference *x, int b, int i, int head,
@@ -65,7 +79,8 @@ static void reference_row(const LpAttention *a, const Reference *x, int b, int i
     x->l[q_row] = sum > 0 ? peak + log(sum) : -INFINITY;
     for (int j = 0; j < a->t && sum > 0; j++) {
         p[j] /= sum;
-        add(e, p[j], x->v + (kv_row + (long)j * a->g) * e, x->o + q_row * e);
+        add(e, p[j] * kept(a, b, i, head, j), x->v + (kv_row + (long)j * a->g) * e,
+            x->o + q_row * e);
     }
     if (!x->dq) {
         return;
@@ -74,8 +89,9 @@ static void reference_row(const LpAttention *a, const Reference *x, int b, int i
     for (int j = 0; j < a->t; j++) {
         const long key = kv_row + (long)j * a->g;
         const double dp = dot(e, x->dout + q_row * e, x->v + key * e);
-        const double ds = p[j] * (dp - delta) * slope[j] * a->scale;
-        add(e, p[j], x->dout + q_row * e, x->dv + key * e);
+        const double m = kept(a, b, i, head, j);
+        const double ds = p[j] * (m * dp - delta) * slope[j] * a->scale;
+        add(e, p[j] * m, x->dout + q_row * e, x->dv + key * e);
         add(d, ds, x->k + key * d, x->dq + q_row * d);
         add(d, ds, x->q + q_row * d, x->dk + key * d);
     }

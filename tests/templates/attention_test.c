@@ -110,6 +110,31 @@ static void test_value_widths(void **state)
     }
 }
 
+/* Shares are dropped by words of rows; sums of rows count them all. With every feature besides. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    enum { BATCH = 2, QUERIES = 130, HEADS = 4 };
+    static int words[BATCH * QUERIES * HEADS], starts[BATCH * QUERIES];
+    static const float slopes[HEADS] = {0.5f, 0.1f, 0.02f, 0.3f};
+    uint64_t seed = 99;
+    for (int i = 0; i < BATCH * QUERIES * HEADS; i++)
+        words[i] = (int)((uniform(&seed) + 1) * 1e9);
+    for (int i = 0; i < BATCH * QUERIES; i++)
+        starts[i] = i % QUERIES / 40 * 40 + 20;
+    for (int causal = 0; causal < 2; causal++) {
+        Case plain = {.a = {BATCH, QUERIES, 150, 2, 2, 24, .causal = causal, .words = words,
+                            .below = 0x4ccccccc, .kept = 1 / 0.7f, .base_q = 20},
+                      .gap = 2};
+        case_check(&plain, run_two, 4e-6);
+        Case all = {.a = {BATCH, QUERIES, 150, 2, 2, 24, 40, .causal = 1, .window = 90,
+                          .softcap = 2, .slopes = slopes, .starts = causal ? starts : NULL,
+                          .words = words, .below = 0x80000000, .kept = 2, .base_q = 20,
+                          .scale = 0.4f}};
+        case_check(&all, run_two, 6e-6);
+    }
+}
+
 static void test_softcap(void **state)
 {
     (void)state;
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_slopes),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_rows_that_see_nothing),
         cmocka_unit_test(test_large_scores),
         cmocka_unit_test(test_threads_do_not_change_bits),
