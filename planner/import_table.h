@@ -62,7 +62,7 @@ typedef enum Slot {
     SLOT_KV_RANK,
     SLOT_STILL_DIM, /* dims of a latent head without and with rotation */
     SLOT_ROTATED_DIM,
-    SLOT_V_DIM, /* null: hidden / heads */
+    SLOT_V_DIM,       /* null: hidden / heads */
     SLOT_INDEX_HEADS, /* of the chooser of keys (sparse attention) */
     SLOT_INDEX_DIM,
     SLOT_INDEX_KEPT,   /* keys of a query */
