@@ -51,18 +51,57 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
     return site;
 }
 
-/* Every reader in the body cuts out of the copy what the gather brought together. */
-static bool only_cut(const Body *body, int copy, const Move *gather)
+static bool only_cut(const Body *body, int copy, int axis, const AtomList *atoms);
+
+/* Of the kernel's outputs, each block along the axis is made of that block of the copy alone, and
+ * is all that anybody takes of it. */
+static bool only_hands_on(const Body *body, const Inst *inst, int copy, int axis,
+                          const AtomList *atoms)
+{
+    int known[MAX_FUSED + 1] = {copy}; /* copies that depend on it */
+    int along[MAX_FUSED + 1] = {axis}, n = 1;
+    for (int i = 0; i < inst->nodes; i++) {
+        const Node *node = &body->graph->nodes.at[inst->node[i]];
+        int letter = NONE;
+        for (int k = 0; k < node->ins; k++)
+            for (int c = 0; c < n; c++)
+                if (inst->bind_in[i][k] == known[c])
+                    letter = node->sig.in[k][along[c]];
+        if (letter == NONE)
+            continue;
+        if ((node->sig.nosplit >> letter & 1) || node->outs != 1)
+            return false;
+        int at = NONE, out = inst->bind_out[i][0];
+        for (int a = 0; a < body->graph->values.at[node->out[0]].axes; a++)
+            at = node->sig.out[0][a] == letter ? a : at;
+        if (at == NONE || n > MAX_FUSED)
+            return false;
+        known[n] = out;
+        along[n++] = at;
+    }
+    for (int c = 1; c < n; c++) {
+        Home home = body->copies.at[known[c]].home;
+        if (home != HOME_FUSED && (home != HOME_TEMP || !only_cut(body, known[c], along[c], atoms)))
+            return false;
+    }
+    return true;
+}
+
+/* Every reader in the body takes of the copy its own block along this axis, and no more. */
+static bool only_cut(const Body *body, int copy, int axis, const AtomList *atoms)
 {
     for (int l = 0; l < BODY_LISTS; l++)
         for (int i = 0; i < body_list(body, l)->n; i++) {
             const Inst *inst = &body_list(body, l)->at[i];
-            bool cuts = inst->kind == INST_MOVE && inst->move.kind == MOVE_SLICE &&
-                        inst->move.to == gather->from &&
-                        memcmp(&inst->move.atoms, &gather->atoms, sizeof gather->atoms) == 0;
+            bool reads = false;
             for (int k = 0; k < inst->ins; k++)
-                if (inst->in[k] == copy && !cuts)
-                    return false;
+                reads |= inst->in[k] == copy;
+            bool cuts = inst->kind == INST_MOVE && inst->move.kind == MOVE_SLICE &&
+                        inst->move.to == axis &&
+                        memcmp(&inst->move.atoms, atoms, sizeof *atoms) == 0;
+            if (reads && !cuts &&
+                (inst->kind != INST_KERNEL || !only_hands_on(body, inst, copy, axis, atoms)))
+                return false;
         }
     return true;
 }
@@ -78,7 +117,8 @@ static bool gathers_for_nobody(const Program *program, const Step *step)
 {
     const Body *body = step->body;
     int copy = body ? step->inst->out[0] : NONE;
-    if (!body || step->move->kind != MOVE_ALL_GATHER || !only_cut(body, copy, step->move))
+    if (!body || step->move->kind != MOVE_ALL_GATHER ||
+        !only_cut(body, copy, step->move->from, &step->move->atoms))
         return false;
     if (body->copies.at[copy].home != HOME_OUT)
         return body->copies.at[copy].home == HOME_TEMP;
@@ -86,7 +126,8 @@ static bool gathers_for_nobody(const Program *program, const Step *step)
         for (int i = 0; i < program->stage[s].links; i++) {
             const Body *next = body_behind(program, program->stage[s].link[i].link);
             if (program->stage[s].link[i].body == body &&
-                (!next || next->saves_in || !only_cut(next, next->in, step->move)))
+                (!next || next->saves_in ||
+                 !only_cut(next, next->in, step->move->from, &step->move->atoms)))
                 return false;
         }
     return true;

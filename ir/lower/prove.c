@@ -219,10 +219,9 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
         return false;
     /* clip is active: the norm of such random weights is far above it */
     image->job.clip = image->job.clip > 0 ? 0.05 : image->job.clip;
-    /* a gradient that is zero but for rounding must not become a whole step */
-    image->job.eps = image->job.eps > 1e-6 ? image->job.eps : 1e-6;
-    Trial trial = {
-        .arena = arena, .plan = image, .net = small, .rounds = options->rounds, .lr = 0.05};
+    /* nearly linear in the gradient: else one that is small would be judged by its rounding */
+    image->job.eps = image->job.eps > 1 ? image->job.eps : 1;
+    Trial trial = {.arena = arena, .plan = image, .net = small, .rounds = options->rounds, .lr = 1};
     make_params(&trial, options->seed);
     make_batches(&trial, options->seed);
     run_oracle(&trial);
