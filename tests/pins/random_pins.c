@@ -56,7 +56,7 @@ static bool chance(Draw *d, int percent)
 static bool pin_known(Arena *arena, const char *text)
 {
     Pins pins = pins_none();
-    return pins_parse(diag_new(arena), text, &pins);
+    return pins_parse(arena, diag_new(arena), text, &pins);
 }
 
 /* Appends a pin when this version knows it. */
