@@ -140,6 +140,10 @@ static void print_state(Trainer *t, Emit *out)
                        : "void *scratch;       /* of attention */");
     emit_line(out, "unsigned char *pack; /* blocks of collectives that are not contiguous */");
     emit_line(out, "double loss, norm, coef, lr, step;");
+    if (t->program->recipe->scales_loss) {
+        emit_line(out, "double scale; /* of this step's loss and gradients */");
+        emit_line(out, "bool skipped; /* they overflowed */");
+    }
     if (trainer_draws(t)) {
         emit_line(out, "long seed;     /* of what is drawn */");
         emit_line(out, "int64_t begun; /* samples before this step */");
@@ -317,13 +321,7 @@ static bool is_printable(Diag *diag, const Program *program, const TrainerOption
     if (recipe->gradient != DT_F32 || recipe->master != DT_F32) {
         diag_error(diag, NO_SPAN, "a plan in %s cannot become a trainer: it is for proofs",
                    recipe->name);
-        diag_help(diag, "plan with --recipe fp32 or bf16");
-        return false;
-    }
-    if (recipe->activation == DT_F16) {
-        diag_error(diag, NO_SPAN,
-                   "a plan in fp16 cannot become a trainer: no trainer scales its loss");
-        diag_help(diag, "plan with --recipe bf16, or build --kernels-only");
+        diag_help(diag, "plan with --recipe fp32, bf16 or fp16");
         return false;
     }
     if (options->gemm_bf16 && recipe->activation != DT_F32) {

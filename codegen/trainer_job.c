@@ -80,8 +80,9 @@ void trainer_print_run(Trainer *t, Emit *out)
         print_states(out);
     emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
               master ? "begin" : "lp_begin(states, 3)");
-    emit_line(out, "s->lr = lp_lr(step);");
-    emit_line(out, "s->step = (double)step + 1.0;");
+    const char *counted = t->program->recipe->scales_loss ? "lp_updates(step)" : "step";
+    emit_line(out, "s->lr = lp_lr(%s);", counted);
+    emit_line(out, "s->step = (double)%s + 1.0;", counted);
     if (trainer_draws(t)) {
         emit_line(out, "s->seed = (long)rank->options->seed;");
         emit_line(out, "s->begun = step * %lldL;",
@@ -179,6 +180,8 @@ void trainer_print_job(Trainer *t, Emit *out)
               plan->cluster ? (long long)plan->cluster->device.memory_bytes : 0LL);
     emit_line(out, ".tensors = tensors,");
     emit_line(out, ".tensor_count = LP_COUNT(tensors),");
+    if (t->program->recipe->scales_loss)
+        emit_line(out, ".scales_loss = true,");
     if (is_packed(t->net))
         emit_line(out, ".packed = true,");
     emit_line(out, ".seq = %lld,", (long long)t->net->dims.at[t->net->sequence].extent);

@@ -391,6 +391,14 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
                   (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
                   args.at);
     }
+    if (t->program->recipe->scales_loss && stage->data_offset[DATA_WEIGHT] != NONE)
+        emit_line_comment(out,
+                          arena_printf(t->arena,
+                                       "lp_scale(%lld, (float *)(at.base[LP_AT_DATA] + %lld), "
+                                       "(float)lp_loss_scale());",
+                                       (long long)find_data(stage, DATA_WEIGHT)->elements,
+                                       (long long)stage->data_offset[DATA_WEIGHT]),
+                          "loss and gradients, so that small ones do not become zero");
 }
 
 /* The micro-batch whose row is flagged first, or last: of forwards, or of rows that add to

@@ -210,6 +210,8 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
     }
     if (trainer_bucket_waits(t, out, s, gather ? PLACE_GATHER : PLACE_REDUCE))
         emit_line(out, "lp_wait(event);");
+    if (!gather && t->program->recipe->scales_loss)
+        emit_line(out, "lp_inject(flat);");
     emit_open(out, "switch (bucket->group)");
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
@@ -319,14 +321,19 @@ static void print_norm(Trainer *t, Emit *out, int s)
     if (own)
         emit_line(out, "lp_wait(&s->bucket[b]);");
     emit_line(out,
-              "const float *g = (float *)arena_at(s, group->gradient) + lp_bucket_share(s->index, "
+              "%sfloat *g = (float *)arena_at(s, group->gradient) + lp_bucket_share(s->index, "
               "stage%d_groups, bucket);",
-              s);
+              t->program->recipe->scales_loss ? "" : "const ", s);
+    if (t->program->recipe->scales_loss)
+        emit_line(out, "lp_inject(g);");
     emit_line(out, by_sign(stage)
                        ? "if (group->rate == 0.0f && group->home && s->index[group->owner] == 0)"
                        : "if (group->home && s->index[group->owner] == 0)");
     emit_line(out, "    norm2 += lp_sumsq(bucket->share_elements, g);");
     emit_close(out, "");
+    bool scaled = t->program->recipe->scales_loss;
+    if (scaled)
+        emit_line(out, "const double scale = s->scale = lp_loss_scale();");
     trainer_print_waits(t, out, &world, NULL);
     emit_line(out, "pair[0] = %s;", loss_owner(t, s));
     emit_line(out, "pair[1] = (float)norm2;");
@@ -334,10 +341,15 @@ static void print_norm(Trainer *t, Emit *out, int s)
     if (!waits_for_world(t, &clip))
         emit_line(out, "lp_wait(&s->world);");
     trainer_print_waits(t, out, &clip, NULL);
-    emit_line(out, "s->loss = pair[0];");
-    emit_line(out, "s->norm = sqrt(pair[1]);");
+    emit_line(out, scaled ? "s->loss = pair[0] / scale;" : "s->loss = pair[0];");
+    emit_line(out, scaled ? "s->norm = sqrt(pair[1]) / scale;" : "s->norm = sqrt(pair[1]);");
     emit_line(out, "const double limit = s->rank->options->clip;");
     emit_line(out, "s->coef = limit > 0.0 ? fmin(1.0, limit / (s->norm + 1e-6)) : 1.0;");
+    if (scaled) {
+        emit_line(out, "s->coef /= scale;");
+        emit_comment(out, "An infinity or NaN anywhere in the world is in everybody's sum.");
+        emit_line(out, "s->skipped = lp_loss_scale_step(isfinite(pair[1]));");
+    }
     emit_close(out, "");
     emit_blank(out);
 }
@@ -365,7 +377,10 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_line(out,
               "const LpAdam adam = lp_adam(o->beta1, o->beta2, o->eps, o->weight_decay, s->lr, "
               "s->step, s->coef);");
-    emit_line(out, "lp_update_share(s->arena, group, bucket, begin, adam);");
+    if (t->program->recipe->scales_loss)
+        emit_line(out, "if (!s->skipped)");
+    emit_line(out, "%slp_update_share(s->arena, group, bucket, begin, adam);",
+              t->program->recipe->scales_loss ? "    " : "");
     if (stage_communicates(stage, true))
         emit_line(out, "stage%d_gather(s, b, group->weight%s);", s, weight_dtype(t));
     emit_close(out, "");
@@ -419,6 +434,17 @@ static void print_tied(Trainer *t, Emit *out, int s)
 static void print_dump(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
+    if (t->program->recipe->scales_loss) {
+        emit_open_function(out, "static void stage%d_scale_gradients(State *s, float factor)", s);
+        emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
+        emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+        emit_line(out,
+                  "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient);", s);
+        emit_line(out, "lp_scale(bucket->elements, flat + bucket->begin, factor);");
+        emit_close(out, "");
+        emit_close(out, "");
+        emit_blank(out);
+    }
     emit_comment(out, "--dump-grads: the gradients of the first step, whole, before clipping.");
     emit_open_function(out, "static void stage%d_dump(State *s)", s);
     if (stage_communicates(stage, true)) {
@@ -429,9 +455,16 @@ static void print_dump(Trainer *t, Emit *out, int s)
         emit_line(out, "lp_wait(&s->bucket[b]);");
         emit_close(out, "");
     }
+    bool scaled = t->program->recipe->scales_loss;
+    if (scaled)
+        emit_line(out, "const float scale = (float)s->scale; /* a power of two: exact */");
     emit_line(out, "LpPart parts[MAX_PARTS];");
     emit_line(out, "const int count = parts_of(s, parts, true);");
+    if (scaled)
+        emit_line(out, "stage%d_scale_gradients(s, 1.0f / scale);", s);
     emit_line(out, "lp_save(s->rank->options->dump_grads, parts, count, LP_F32);");
+    if (scaled)
+        emit_line(out, "stage%d_scale_gradients(s, scale);", s);
     emit_close(out, "");
     emit_blank(out);
 }

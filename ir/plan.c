@@ -18,10 +18,10 @@ const char *const cross_text[CROSS_COUNT] = {
     [CROSS_GATHER] = "gather", [CROSS_HEADS] = "heads", [CROSS_RING] = "ring"};
 
 static const Recipe recipes[] = {
-    {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false},
-    {"bf16", DT_BF16, DT_BF16, DT_F32, DT_F32, true},
-    {"fp16", DT_F16, DT_F16, DT_F32, DT_F32, true},
-    {"fp64", DT_F64, DT_F64, DT_F64, DT_F64, false},
+    {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false, false},
+    {"bf16", DT_BF16, DT_BF16, DT_F32, DT_F32, true, false},
+    {"fp16", DT_F16, DT_F16, DT_F32, DT_F32, true, true},
+    {"fp64", DT_F64, DT_F64, DT_F64, DT_F64, false, false},
 };
 
 const Recipe *recipe_by_name(const char *name)

@@ -20,7 +20,8 @@ extern const char *const dtype_text[DT_COUNT];
 typedef struct Recipe {
     const char *name; /* "fp32", "bf16", "fp16", "fp64" (proofs) */
     DType weight, activation, gradient, master;
-    bool has_master; /* the optimizer keeps its own copy of the weights */
+    bool has_master;  /* the optimizer keeps its own copy of the weights */
+    bool scales_loss; /* gradients are too small for the activations' dtype: the loss is scaled */
 } Recipe;
 const Recipe *recipe_by_name(const char *name); /* NULL when unknown */
 

@@ -7,7 +7,9 @@ static const int64_t second_ns = 1000000000;
 
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
 {
-    int64_t peak = recipe->activation == DT_BF16 ? device->flops_bf16 : device->flops_f32;
+    bool narrow = recipe->activation == DT_BF16 ||
+                  (recipe->activation == DT_F16 && str_eq(device->target, "cuda"));
+    int64_t peak = narrow ? device->flops_bf16 : device->flops_f32;
     if (flops == 0)
         return 0;
     /* time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half */

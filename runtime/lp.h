@@ -96,7 +96,10 @@ typedef struct LpOptions {
     double eps;                 /* --eps F */
     double clip;                /* --clip F: global norm; 0 is off */
     double timeout_s;           /* --timeout F: longest wait without progress; 0 means 25 */
-    int threads;    /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
+    double loss_scale; /* --loss-scale F: where it begins, of trainers that scale their loss */
+    int64_t loss_scale_window; /* --loss-scale-window N: good steps until it doubles */
+    const char *inject; /* --inject-overflow STEP:RANK: a gradient that is infinite, for tests */
+    int threads;        /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
     uint64_t shake; /* --shake SEED: hold operations in flight back by random times; 0: do not */
     bool deterministic; /* --deterministic: for emitted code that has a faster, unordered form */
     bool virtual_ranks; /* --virtual: all ranks as threads of one process */
@@ -117,6 +120,7 @@ typedef struct LpJob {
     int64_t device_bytes;       /* memory of the device the plan was made for; 0: unknown */
     const LpTensor *tensors;    /* [tensor_count] */
     int tensor_count;
+    bool scales_loss; /* stores fp16: the loss is scaled, and steps that overflow are skipped */
     bool packed; /* documents of a sample do not see each other: the data must say their ends */
     int seq;     /* s: positions of a sample */
     int vocab;   /* ids are in [0, vocab) */
@@ -290,6 +294,21 @@ void lp_step_end(double loss_share, double grad_norm, double lr);
 /* Emitted in the update: linear warm-up to options->lr over `warmup` steps, (step + 1) / warmup;
  * then constant, or a cosine that would reach min_lr at step `steps`. */
 double lp_lr(int64_t step);
+
+/* Emitted where the loss is scaled (fp16). The factor of this step's loss and gradients: a power of
+ * two. */
+double lp_loss_scale(void);
+
+/* Emitted behind the world's reduction of the norm: whether every gradient of the world was finite.
+ * Sets the factor of the next step, and tells whether this one must be skipped: it then updates
+ * nothing and does not count for the learning rate, but its samples are consumed. */
+bool lp_loss_scale_step(bool finite);
+
+/* Steps before this one that were not skipped. */
+int64_t lp_updates(int64_t step);
+
+/* Emitted where gradients are complete: spoils one under --inject-overflow. */
+void lp_inject(float *gradient);
 
 /* Emitted where a value that must be right is not (a router without experts, a NaN in a mask): one
  * line with rank, stage, step and the last lp_at, then all ranks end with `code`. */

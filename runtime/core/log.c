@@ -101,6 +101,9 @@ void lp_log_step(LpSelf *self, const LpStepFigures *figures)
         json_real(log->json, "loss", figures->loss);
         json_real(log->json, "grad_norm", figures->grad_norm);
         json_real(log->json, "lr", figures->lr);
+        if (job->scales_loss)
+            fprintf(log->json, ",\"loss_scale\":%.0f,\"skipped\":%s", figures->loss_scale,
+                    self->scaler.bad ? "true" : "false");
         json_real(log->json, "ms", figures->ms);
         json_real(log->json, "tokens_per_s", tokens_per_s);
         json_real(log->json, "mfu", mfu);
@@ -116,6 +119,8 @@ void lp_log_step(LpSelf *self, const LpStepFigures *figures)
            figures->lr, figures->ms, tokens_per_s, flops / job->ranks * 1e-9);
     if (isfinite(mfu))
         printf("  mfu %.1f%%", mfu * 100);
+    if (job->scales_loss)
+        printf("  scale %.0f%s", figures->loss_scale, self->scaler.bad ? " skipped" : "");
     printf("  peak %.2f GiB  eta %.0f:%02.0f\n", (double)figures->peak_bytes / 1073741824.0,
            floor(eta_s / 60), floor(fmod(eta_s, 60)));
     if (log->terminal && figures->step + 1 < steps)

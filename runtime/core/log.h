@@ -7,6 +7,7 @@
 typedef struct LpStepFigures {
     int64_t step;
     double loss, grad_norm, lr;
+    double loss_scale; /* of the next step */
     double ms;
     int64_t peak_bytes; /* largest resident size of any rank */
 } LpStepFigures;

@@ -61,6 +61,13 @@ static const Option options_table[] = {
     {"beta2", "F", "of the second moment", KIND_REAL, AT(beta2), 0, 1},
     {"eps", "F", "added to the root of the second moment", KIND_REAL, AT(eps), 0, 1e6},
     {"clip", "F", "largest global gradient norm; 0 is off", KIND_REAL, AT(clip), 0, 1e30},
+    {"loss-scale", "F", "of fp16: where the scale of the loss begins, a power of two", KIND_REAL,
+     AT(loss_scale), 1, 16777216},
+    {"loss-scale-window", "N", "of fp16: good steps until it doubles", KIND_COUNT,
+     AT(loss_scale_window), 1, BIG},
+    {"inject-overflow", "STEP:RANK",
+     "of fp16: make a gradient infinite there, to see the step skipped", KIND_TEXT, AT(inject), 0,
+     0},
     {"timeout", "SECONDS", "end the job after so long a wait without progress", KIND_REAL,
      AT(timeout_s), 0.1, 1e9},
     {"threads", "N", "OpenMP threads of a rank", KIND_INT, AT(threads), 1, 4096},
@@ -161,6 +168,10 @@ int lp_options_parse(const LpJob *job, int argc, char **argv, FILE *out, LpOptio
     *ret_options = job->defaults;
     if (ret_options->timeout_s <= 0)
         ret_options->timeout_s = 25;
+    if (job->scales_loss && ret_options->loss_scale <= 0)
+        ret_options->loss_scale = 65536;
+    if (ret_options->loss_scale_window <= 0)
+        ret_options->loss_scale_window = 1000;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
         if (strcmp(argument, "--describe") == 0) {
@@ -193,6 +204,12 @@ int lp_options_parse(const LpJob *job, int argc, char **argv, FILE *out, LpOptio
             return usage_error(out, argv[0], "bad value in", both);
         }
     }
+    int exponent;
+    if (!job->scales_loss && (ret_options->loss_scale > 0 || ret_options->inject))
+        return usage_error(out, argv[0], "for plans in fp16 only:",
+                           ret_options->inject ? "--inject-overflow" : "--loss-scale");
+    if (job->scales_loss && frexp(ret_options->loss_scale, &exponent) != 0.5)
+        return usage_error(out, argv[0], "no power of two:", "--loss-scale");
     if (!ret_options->data)
         return usage_error(out, argv[0], "nothing to train on: give",
                            "--data PATH (or --data random)");

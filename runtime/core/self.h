@@ -66,6 +66,15 @@ typedef struct LpLog LpLog;
 typedef struct LpWatch LpWatch;
 typedef struct LpTrace LpTrace;
 
+/* Of a trainer that scales its loss; see scale.c. */
+typedef struct LpScaler {
+    double scale;
+    int64_t good;     /* steps in a row without an overflow */
+    int64_t patience; /* overflows until the scale is halved */
+    int64_t skipped;  /* steps without an update since the beginning of training */
+    bool bad;         /* the last step had one */
+} LpScaler;
+
 struct LpSelf {
     LpRank rank;
     const LpTransport *transport;
@@ -91,6 +100,7 @@ struct LpSelf {
     struct Tally *tally; /* [ranks] */
     int64_t step_begin_ns;
     bool stop; /* the ranks agreed to end after this step */
+    LpScaler scaler;
 };
 
 extern _Thread_local LpSelf *lp_self;

@@ -2,6 +2,7 @@
 #include "runtime/core/log.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/options.h"
+#include "runtime/core/scale.h"
 #include "runtime/core/step.h"
 #include "runtime/core/trace.h"
 #include "runtime/core/watch.h"
@@ -159,6 +160,7 @@ void lp_rank_run(LpSelf *self, const LpJob *job, const LpOptions *options, int i
     atomic_store(&self->track.waits_for, -1);
     atomic_store(&self->track.moved_ns, lp_now_ns());
     lp_self = self;
+    lp_scaler_begin(self);
     rank_begin(self, host_arena_bytes);
     job->run(&self->rank);
     rank_end(self);

@@ -133,6 +133,7 @@ void lp_step_end(double loss_share, double grad_norm, double lr)
                              .loss = loss,
                              .grad_norm = grad_norm,
                              .lr = lr,
+                             .loss_scale = self->scaler.scale,
                              .ms = (double)(lp_now_ns() - self->step_begin_ns) * 1e-6,
                              .peak_bytes = (int64_t)peak};
     lp_log_step(self, &figures);

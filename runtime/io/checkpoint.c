@@ -60,8 +60,10 @@ static int64_t newest_below(const char *dir, int64_t below)
     return newest;
 }
 
-/* state.json: {"format":..., "samples":N, "seed":N}. Returns the samples consumed. */
-static int64_t state_read(const char *path, uint64_t seed)
+/* state.json: {"format":..., "samples":N, "seed":N}, and of a scaled loss "scale", "good",
+ * "patience", "skipped". Returns the samples consumed. Any recipe may go on with any state: what
+ * was skipped stays so for the learning rate. */
+static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler)
 {
     char text[512], *format = NULL;
     FILE *file = fopen(path, "rb");
@@ -71,7 +73,7 @@ static int64_t state_read(const char *path, uint64_t seed)
     fclose(file);
     LpJson json = {.text = text, .length = (int64_t)length};
     bool first = true;
-    int64_t samples = -1, saved_seed = -1;
+    int64_t samples = -1, saved_seed = -1, scale = 0;
     lp_json_take(&json, '{');
     while (lp_json_item(&json, '}', &first)) {
         char *key = lp_json_key(&json);
@@ -81,6 +83,14 @@ static int64_t state_read(const char *path, uint64_t seed)
             lp_json_int(&json, &samples);
         else if (key && strcmp(key, "seed") == 0)
             lp_json_int(&json, &saved_seed);
+        else if (key && strcmp(key, "scale") == 0)
+            lp_json_int(&json, &scale);
+        else if (key && strcmp(key, "good") == 0)
+            lp_json_int(&json, &scaler->good);
+        else if (key && strcmp(key, "patience") == 0)
+            lp_json_int(&json, &scaler->patience);
+        else if (key && strcmp(key, "skipped") == 0)
+            lp_json_int(&json, &scaler->skipped);
         else
             lp_json_fail(&json, "an unknown key");
         free(key);
@@ -88,6 +98,8 @@ static int64_t state_read(const char *path, uint64_t seed)
     if (lp_json_end(&json) && (!format || strcmp(format, FORMAT) != 0 || samples < 0))
         lp_json_fail(&json, "no state of " FORMAT);
     free(format);
+    if (scale > 0)
+        scaler->scale = (double)scale;
     if (json.error)
         lp_fail_all(1, "%s: byte %lld: %s", path, (long long)json.at, json.error);
     if ((uint64_t)saved_seed != (seed & INT64_MAX))
@@ -112,7 +124,7 @@ int64_t lp_begin(const LpState *states, int count)
     if (saved < 0)
         lp_fail_all(1, "--resume %s: no checkpoint there", options->resume);
     path_join(path, options->resume, saved, "/state.json");
-    int64_t samples = state_read(path, options->seed);
+    int64_t samples = state_read(path, options->seed, &self->scaler);
     if (samples % each != 0)
         lp_fail_all(1, "%s: %lld samples are no whole number of this plan's steps of %lld", path,
                     (long long)samples, (long long)each);
@@ -144,13 +156,18 @@ static void folder_make(const char *path)
         lp_fail(1, "%s: %s", path, strerror(errno));
 }
 
-static void state_write(const char *path, int64_t samples, uint64_t seed)
+static void state_write(const char *path, int64_t samples, uint64_t seed, const LpScaler *scaler)
 {
     FILE *file = fopen(path, "wb");
     if (!file ||
-        fprintf(file, "{\"format\":\"" FORMAT "\",\"samples\":%lld,\"seed\":%lld}\n",
+        fprintf(file, "{\"format\":\"" FORMAT "\",\"samples\":%lld,\"seed\":%lld",
                 (long long)samples, (long long)(seed & INT64_MAX)) < 0 ||
-        fflush(file) != 0 || fsync(fileno(file)) != 0 || fclose(file) != 0)
+        ((scaler->scale > 0 || scaler->skipped > 0) &&
+         fprintf(file, ",\"scale\":%.0f,\"good\":%lld,\"patience\":%lld,\"skipped\":%lld",
+                 scaler->scale, (long long)scaler->good, (long long)scaler->patience,
+                 (long long)scaler->skipped) < 0) ||
+        fprintf(file, "}\n") < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0 ||
+        fclose(file) != 0)
         lp_fail(1, "%s: %s", path, strerror(errno));
 }
 
@@ -199,7 +216,7 @@ static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *st
     if (!first)
         return;
     path_join(path, dir, steps_done, ".part/state.json");
-    state_write(path, steps_done * samples_of_step(self->rank.job), options->seed);
+    state_write(path, steps_done * samples_of_step(self->rank.job), options->seed, &self->scaler);
     sync_folder(aside);
     path_join(path, dir, steps_done, "");
     checkpoint_remove(dir, steps_done, "", states,

@@ -75,6 +75,13 @@ static LP_MAYBE_UNUSED double lp_sumsq(long n, const float *x)
     return sum;
 }
 
+static LP_MAYBE_UNUSED void lp_scale(long n, float *x, float factor)
+{
+#pragma omp parallel for simd schedule(static)
+    for (long i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
 /* to += from, or = on the first micro-batch. */
 static LP_MAYBE_UNUSED void lp_accumulate(long n, float *restrict to, const float *restrict from,
                                           int first)

@@ -30,6 +30,9 @@ ROWS = [
     ("bf16", row("gpt2", "pp2 dp2 recompute")),
     ("bf16", row("moe", "dp2 tp2")),
     ("bf16", row("mla", "dp2 pp2")),
+    ("fp16", row("llama", "dp1")),
+    ("fp16", row("llama", "dp2 tp2 pp2 sp")),
+    ("fp16", row("moe", "dp2 zero0")),
 ]
 
 
@@ -148,8 +151,53 @@ class Bench:
         rest = self.train(place, "wide", "--virtual", "--resume", alone / "kept")
         want, _, _ = self.one_rank(one["model"])
         error = e2e.relative(e2e.column(rest, "loss"), e2e.column(want, "loss")[STEPS // 2:])
-        if not error <= 4 * UNIT[recipe]:
+        if not error <= 4 * UNIT["bf16"]:
             raise Failed(f"going on from an fp32 checkpoint, losses differ by {error:.2e}")
+
+    def check_overflow(self, one):
+        """An infinite gradient on one rank, of each axis: all ranks skip, halve the scale at the second, count
+        no step for the learning rate, and consume the samples. Every rank's state is in the checkpoint's one."""
+        place, _ = self.order("fp16", one).result()
+        whole = self.train(place, "calm", "--virtual")
+        if any(r["skipped"] or r["loss_scale"] != 65536 for r in whole):
+            raise Failed(f"a calm run skips: {whole}")
+        pins = one["pins"]
+        width = pins.get("tp", 1) * pins.get("dp", 1)
+        ranks = [0, 1, pins.get("tp", 1), width]  # the first, and its neighbour along tp, dp and pp
+        seen = []
+        for rank in ranks:
+            log = self.train(place, f"inf{rank}", "--virtual", "--inject-overflow", f"2:{rank}", "--save",
+                             place / f"inf{rank}.weights", "--checkpoint", place / f"inf{rank}.kept")
+            if [r["skipped"] for r in log] != [s == 2 for s in range(STEPS)]:
+                raise Failed(f"an overflow of rank {rank} skips {[r['skipped'] for r in log]}")
+            if log[2]["grad_norm"] is not None or log[3]["lr"] != whole[2]["lr"] or log[2]["lr"] != log[3]["lr"]:
+                raise Failed(f"rank {rank}: the learning rate went on: {e2e.column(log, 'lr')}")
+            if log[2]["loss"] != whole[2]["loss"] or log[3]["loss"] == whole[3]["loss"]:
+                raise Failed(f"rank {rank}: the samples of the skipped step came again, or it was not skipped")
+            state = json.loads(next((place / f"inf{rank}.kept").glob("step-*/state.json")).read_text())
+            if state["skipped"] != 1 or state["patience"] != 1 or state["scale"] != 65536:
+                raise Failed(f"rank {rank}: the checkpoint says {state}")
+            seen.append((e2e.column(log, "loss"), e2e.digest(place / f"inf{rank}.weights")))
+        if any(one != seen[0] for one in seen):
+            raise Failed("which rank had the overflow matters")
+        self.check_scale(place)
+
+    def check_scale(self, place):
+        """A scale that overflows comes down by halves; a good one doubles; a resumed run goes on with it."""
+        log = self.train(place, "high", "--virtual", "--loss-scale", 2 ** 24, "--lr", 1e-4)
+        low = [r["loss_scale"] for r in log]
+        if not (log[0]["skipped"] and low[1] == 2 ** 23 and log[-1]["skipped"] is False and low[-1] < 2 ** 23):
+            raise Failed(f"a scale of 2^24: {[(r['skipped'], r['loss_scale']) for r in log]}")
+        more = ["--virtual", "--loss-scale", 1024, "--loss-scale-window", 4]
+        log = self.train(place, "window", *more, "--save", place / "window.weights")
+        if [r["loss_scale"] for r in log] != [1024] * 3 + [2048] * 4 + [4096] * 4 + [8192]:
+            raise Failed(f"growth: {[r['loss_scale'] for r in log]}")
+        self.train(place, "first", *more, "--checkpoint", place / "window.kept", steps=6)
+        rest = self.train(place, "rest6", *more, "--resume", place / "window.kept", "--save", place / "6.weights")
+        if e2e.column(rest, "loss_scale") != e2e.column(log, "loss_scale")[6:]:
+            raise Failed(f"after a checkpoint: {e2e.column(rest, 'loss_scale')}")
+        if e2e.digest(place / "window.weights") != e2e.digest(place / "6.weights"):
+            raise Failed("weights after a checkpoint differ from those without")
 
 
 def main():
@@ -166,6 +214,8 @@ def main():
             mine = [one for r, one in rows if r == recipe and e2e.ranks_of(one["pins"]) > 1]
             if mine:
                 tap.case(f"{recipe} checkpoints", bench.check_checkpoint, recipe, mine[0])
+            if mine and recipe == "fp16":
+                tap.case("fp16 overflows", bench.check_overflow, mine[0])
     tap.end()
 
 

@@ -132,12 +132,44 @@ static void test_vectors_equal_scalars(void **state)
     }
 }
 
+/* The value of the bits, by the definition of the format. */
+static double f16_value(unsigned h)
+{
+    const int exponent = (int)(h >> 10 & 31u);
+    const int fraction = (int)(h & 1023u);
+    return exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+}
+
+/* All finite numbers, and what lies half way between neighbours and just beside it. */
+static void test_f16(void **state)
+{
+    (void)state;
+    for (unsigned h = 0; h < 0x7c00u; h++) {
+        const double x = f16_value(h);
+        const double next = h == 0x7bffu ? 65536.0 : f16_value(h + 1);
+        const float middle = (float)((x + next) / 2); /* exact */
+        assert_true((double)lp_float_of_f16((uint16_t)h) == x);
+        assert_true((double)lp_float_of_f16((uint16_t)(h | 0x8000u)) == -x);
+        assert_int_equal(lp_f16_of_float((float)x), h);
+        assert_int_equal(lp_f16_of_float(-(float)x), h | 0x8000u);
+        assert_int_equal(lp_f16_of_float(middle), h + (h & 1u));
+        assert_int_equal(lp_f16_of_float(nextafterf(middle, 0.0f)), h);
+        assert_int_equal(lp_f16_of_float(nextafterf(middle, INFINITY)), h + 1);
+    }
+    assert_int_equal(lp_f16_of_float(INFINITY), 0x7c00);
+    assert_int_equal(lp_f16_of_float(-3e38f), 0xfc00);
+    assert_true(lp_float_of_f16(0xfc00) == -INFINITY);
+    assert_true(isnan(lp_float_of_f16(0x7c01)));
+    assert_true(isnan(lp_float_of_f16(lp_f16_of_float(NAN))));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),     cmocka_unit_test(test_log),
         cmocka_unit_test(test_tanh),    cmocka_unit_test(test_erf),
         cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_vectors_equal_scalars),
+        cmocka_unit_test(test_f16),
     };
     return cmocka_run_group_tests_name("math", tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 /* ---- blocks people know ---- */
 
-static const Recipe fp32 = {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false};
+static const Recipe fp32 = {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false, false};
 
 /* Everything one solve needs, kept together. */
 typedef struct World {
