@@ -391,13 +391,14 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
                   (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
                   args.at);
     }
-    if (t->program->recipe->scales_loss && stage->data_offset[DATA_WEIGHT] != NONE)
+    const Copy *weight = find_data(stage, chunk, DATA_WEIGHT);
+    if (t->program->recipe->scales_loss && weight)
         emit_line_comment(out,
                           arena_printf(t->arena,
                                        "lp_scale(%lld, (float *)(at.base[LP_AT_DATA] + %lld), "
                                        "(float)lp_loss_scale());",
-                                       (long long)find_data(stage, DATA_WEIGHT)->elements,
-                                       (long long)stage->data_offset[DATA_WEIGHT]),
+                                       (long long)weight->elements,
+                                       (long long)chunk->data_offset[DATA_WEIGHT]),
                           "loss and gradients, so that small ones do not become zero");
 }
 
