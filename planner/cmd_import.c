@@ -106,7 +106,7 @@ static bool report(Cli *cli, const Import *import, const char *text, int64_t seq
 static bool import_file(Cli *cli, int64_t sequence)
 {
     const char *path = cli->args[0];
-    JsonDoc *doc = json_load(cli->arena, cli->diag, path);
+    JsonDoc *doc = json_load_foreign(cli->arena, cli->diag, path);
     if (!doc)
         return false;
     const char *name = cli_value(cli, "name", 0);

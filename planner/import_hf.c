@@ -232,7 +232,7 @@ static bool is_model(Json root)
 
 JsonDoc *import_model(Arena *arena, Diag *diag, const char *path, Import *ret)
 {
-    JsonDoc *doc = json_load(arena, diag, path);
+    JsonDoc *doc = json_load_foreign(arena, diag, path);
     Import import = {0};
     if (ret)
         *ret = import;

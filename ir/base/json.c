@@ -115,14 +115,15 @@ json_t *json_owned(Arena *arena, json_t *value)
     return value;
 }
 
-JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text, size_t length)
+/* `words` is the text that is parsed, the source's or one that differs in no position. */
+static JsonDoc *parse(Arena *arena, Diag *diag, Source source, const char *words)
 {
     JsonDoc *doc = ARENA_NEW(arena, JsonDoc);
     doc->arena = arena;
     doc->diag = diag;
-    doc->source = (Source){path, text, length};
+    doc->source = source;
     json_error_t error;
-    doc->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    doc->root = json_loadb(words, source.length, JSON_REJECT_DUPLICATES, &error);
     arena_defer(arena, release_doc, doc);
     if (doc->root)
         return doc;
@@ -136,15 +137,59 @@ JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text
     return NULL;
 }
 
-JsonDoc *json_load(Arena *arena, Diag *diag, const char *path)
+JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text, size_t length)
+{
+    return parse(arena, diag, (Source){path, text, length}, text);
+}
+
+/* Numbers that Python writes and JSON has not, as texts of the same width; NULL without any. */
+static const char *without_infinities(Arena *arena, const char *text, size_t length)
+{
+    static const char *const words[][2] = {
+        {"-Infinity", "\"-\\u221e\""}, {"Infinity", "\"\\u221e\""}, {"NaN", "\"?\""}};
+    char *copy = arena_strndup(arena, text, length);
+    bool quoted = false, found = false;
+    for (size_t i = 0; i < length; i++) {
+        if (quoted && copy[i] == '\\')
+            i++;
+        else if (copy[i] == '"')
+            quoted = !quoted;
+        for (int w = 0; !quoted && w < 3; w++) {
+            size_t n = strlen(words[w][0]);
+            if (length - i < n || memcmp(copy + i, words[w][0], n) != 0)
+                continue;
+            memcpy(copy + i, words[w][1], n);
+            i += n - 1;
+            found = true;
+            break;
+        }
+    }
+    return found ? copy : NULL;
+}
+
+static JsonDoc *load(Arena *arena, Diag *diag, const char *path, bool foreign)
 {
     size_t length = 0;
     const char *text = file_read(arena, path, &length);
-    const char *name = str_eq(path, "-") ? "<stdin>" : path;
-    if (text)
-        return json_parse(arena, diag, name, text, length);
-    diag_error(diag, NO_SPAN, "cannot read %s: %s", name, strerror(errno));
-    return NULL;
+    Source source = {str_eq(path, "-") ? "<stdin>" : path, text, length};
+    if (!text) {
+        diag_error(diag, NO_SPAN, "cannot read %s: %s", source.path, strerror(errno));
+        return NULL;
+    }
+    const char *words = foreign ? without_infinities(arena, text, length) : NULL;
+    JsonDoc *doc = parse(arena, diag, source, words ? words : text);
+    bool ours = doc && json_has(json_root(doc), "format");
+    return words && ours ? parse(arena, diag, source, text) : doc;
+}
+
+JsonDoc *json_load(Arena *arena, Diag *diag, const char *path)
+{
+    return load(arena, diag, path, false);
+}
+
+JsonDoc *json_load_foreign(Arena *arena, Diag *diag, const char *path)
+{
+    return load(arena, diag, path, true);
 }
 
 void json_doc_free(JsonDoc *doc)

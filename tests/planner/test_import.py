@@ -381,6 +381,24 @@ def test_multipliers_become_scale_ops():
     assert ops_of(model, "attention")[0]["scale"] == 0.125
 
 
+def test_infinities_that_python_writes():
+    """json.dump writes tokens that JSON has not: they are in the way only where a number is read."""
+    config = {**LLAMA, "zebra": [0.0, float("inf"), float("-inf"), float("nan")], "x": 'a "NaN" \\" Infinity'}
+    summary, model = imported_text(config)
+    assert tensors_of(model) == tensors_of(imported_text(LLAMA)[1])
+    assert any("zebra" in note for note in summary["notes"]), summary
+    nemotron = CONFIGS / "Nemotron-H-56B.json"
+    if nemotron.exists():
+        result = run(nemotron)
+        assert "nemotron_h" in result.stderr and "token" not in result.stderr, result
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "given.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"format": "lplan-model/1", "init_std": float("nan")}, file)
+        result = subprocess.run([LPLAN, "plan", path, "dgx-h100"], capture_output=True, text=True, check=False)
+        assert result.returncode == 1 and "NaN" in result.stderr, result
+
+
 def test_published_sizes_of_families_without_an_example():
     """Configs in the form of the hub's, made of the published sizes; the totals are the published ones."""
     rw = {"model_type": "falcon", "alibi": True, "bias": True, "hidden_size": 2048, "multi_query": False,
