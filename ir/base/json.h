@@ -34,8 +34,8 @@ typedef struct Json {
  * with the arena, or earlier by json_doc_free. */
 JsonDoc *json_parse(Arena *arena, Diag *diag, const char *path, const char *text, size_t length);
 JsonDoc *json_load(Arena *arena, Diag *diag, const char *path);
-/* A file of another system: NaN and infinities, which Python writes, are read as texts, so that only
- * a reader who wants a number there refuses them. A file with a "format" is ours and JSON. */
+/* A file of another system: NaN and infinities, which Python writes, are read as texts, so that
+ * only a reader who wants a number there refuses them. A file with a "format" is ours and JSON. */
 JsonDoc *json_load_foreign(Arena *arena, Diag *diag, const char *path);
 void json_doc_free(JsonDoc *doc); /* NULL is fine */
 Json json_root(JsonDoc *doc);
