@@ -101,9 +101,11 @@ typedef struct LpOptions {
     const char *inject; /* --inject-overflow STEP:RANK: a gradient that is infinite, for tests */
     int threads;        /* --threads N: OpenMP threads of a rank; 0 leaves OMP_NUM_THREADS */
     uint64_t shake; /* --shake SEED: hold operations in flight back by random times; 0: do not */
-    bool deterministic; /* --deterministic: for emitted code that has a faster, unordered form */
-    bool virtual_ranks; /* --virtual: all ranks as threads of one process */
-    bool quiet;         /* --quiet: no line per step (log.jsonl is written all the same) */
+    bool
+        synchronous_sends; /* --synchronous-sends: no message leaves before its receive is posted */
+    bool deterministic;    /* --deterministic: for emitted code that has a faster, unordered form */
+    bool virtual_ranks;    /* --virtual: all ranks as threads of one process */
+    bool quiet;            /* --quiet: no line per step (log.jsonl is written all the same) */
 } LpOptions;
 
 typedef struct LpJob {

@@ -73,6 +73,8 @@ static const Option options_table[] = {
     {"threads", "N", "OpenMP threads of a rank", KIND_INT, AT(threads), 1, 4096},
     {"shake", "SEED", "hold messages back by random times, to look for races; 0 is off", KIND_SEED,
      AT(shake), 0, 0},
+    {"synchronous-sends", NULL, "a send ends when its receive has begun, to look for deadlocks",
+     KIND_FLAG, AT(synchronous_sends), 0, 0},
     {"deterministic", NULL, "refuse unordered shortcuts", KIND_FLAG, AT(deterministic), 0, 0},
     {"virtual", NULL, "run all ranks as threads of this process", KIND_FLAG, AT(virtual_ranks), 0,
      0},

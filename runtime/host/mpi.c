@@ -24,10 +24,12 @@ static void mpi_check(int status, const char *call)
 static void mpi_send(LpSelf *self, int peer, int tag, const void *buf, int64_t bytes,
                      LpRequest *ret_request)
 {
-    (void)self;
+    /* ranks as threads hand over, which is the same; what MPI buffers may hide a circle of waits */
+    bool held = self->rank.options->synchronous_sends;
     MPI_Request request;
-    mpi_check(MPI_Isend(buf, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &request),
-              "MPI_Isend");
+    mpi_check((held ? MPI_Issend : MPI_Isend)(buf, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD,
+                                              &request),
+              held ? "MPI_Issend" : "MPI_Isend");
     ret_request->bits = 0;
     memcpy(&ret_request->bits, &request, sizeof request);
     ret_request->bytes = -1;
