@@ -156,6 +156,18 @@ static bool write_page(Cli *cli, const Report *report)
     return diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
 }
 
+static bool write_schedule(Cli *cli, const Answer *answer)
+{
+    const char *path = cli_value(cli, "schedule-csv", 0);
+    const Schedule *rows = path ? plan_rows(cli->arena, cli->diag, answer->plan) : NULL;
+    Str text = str_new(cli->arena);
+    if (!rows)
+        return path == NULL;
+    schedule_put_csv(&text, rows);
+    return file_write(path, text.at, text.n) ||
+           diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
+}
+
 static void say_report(Cli *cli, const Report *report)
 {
     if (cli->json) {
@@ -182,7 +194,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     } else if (!result.found) {
         code = say_nothing_fits(cli, search, problem, pins, &result);
     } else if (!make_answer(problem, search, &result, &answer) || !write_plan(cli, &answer) ||
-               !write_trace(cli, &answer)) {
+               !write_trace(cli, &answer) || !write_schedule(cli, &answer)) {
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
@@ -216,6 +228,8 @@ int cmd_plan(int argc, char **argv)
         {"time-limit", "TIME",
          "stop the search after this long and say what gap is left: 500ms, 2s", false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
+        {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
+         false},
         {"trace", "FILE", "the simulated step as Chrome trace events, for Perfetto", false},
     };
     static const CliSpec spec = {

@@ -140,6 +140,55 @@ static int64_t spent_sum(const StageTimes *at)
     return sum;
 }
 
+/* Several chunks on a stage, backward in two parts: cards are those of the split bodies, and bytes
+ * are at least those of the layout, whose lives may be shorter. */
+static const Case many[] = {
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,schedule=interleaved"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,schedule=zbv"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "pp=4,schedule=zbh1"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=2,pp=4,schedule=interleaved,chunks=3"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "tp=2,pp=4,schedule=zbv"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "tp=2,pp=4,schedule=dualpipev,recompute=full"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16", "tp=4,dp=2,pp=4,sp=1,schedule=zbh1"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16",
+     "tp=8,pp=4,sp=1,schedule=interleaved,chunks=4"},
+};
+
+static void test_chunks_agree(void **state)
+{
+    (void)state;
+    double worst = 0, fullest = 0;
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        Made made = make(&many[i]);
+        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+        int64_t segment = family_segment(made.family, made.plan->first_link, end);
+        StepTimes *steps = simulate_program(made.arena, made.program, NULL);
+        double apart = off(segment, steps->step_ns);
+        if (apart > 0.015)
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns", many[i].model, many[i].pins,
+                     (long long)segment, (long long)steps->step_ns);
+        worst = apart > worst ? apart : worst;
+        for (int s = 0; s < made.plan->stages; s++) {
+            StageBytes bytes = family_bytes(made.family, made.plan->first_link, s);
+            const StageProgram *stage = &made.program->stage[s];
+            assert_int_equal(spent_sum(&steps->stage[s]), steps->step_ns);
+            if (bytes.all < stage->arena_bytes)
+                fail_msg("%s %s, stage %d: cards %lld bytes, layout %lld", many[i].model,
+                         many[i].pins, s, (long long)bytes.all, (long long)stage->arena_bytes);
+            assert_int_equal(bytes.state, stage->group_bytes[2]);
+            double more = off(bytes.all, stage->arena_bytes);
+            fullest = more > fullest ? more : fullest;
+        }
+        StepTimes *account = account_plan(made.arena, made.family, made.plan->first_link);
+        assert_int_equal(account->step_ns, segment);
+        for (int s = 0; s < made.plan->stages; s++)
+            assert_int_equal(spent_sum(&account->stage[s]), segment);
+        done(&made);
+    }
+    print_message("# at most %.2f %% apart in time, %.1f %% above in bytes\n", 100 * worst,
+                  100 * fullest);
+}
+
 /* Every nanosecond of every stage has one cause, and both accounts see the same work and the same
  * bytes. */
 static void test_accounts_are_whole_and_agree(void **state)
@@ -230,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_segment_time_is_step_time),
         cmocka_unit_test(test_card_bytes_cover_the_layout),
+        cmocka_unit_test(test_chunks_agree),
         cmocka_unit_test(test_accounts_are_whole_and_agree),
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
         cmocka_unit_test(test_example_plans),
