@@ -154,8 +154,9 @@ static void print_phase(Emit *out, const StageProgram *stage, int i, int steady,
     if (i == 0)
         emit_comment(out, "Warm-up: forwards fill the pipeline.");
     else if (i == steady)
-        emit_comment(out, "Steady state: each turn is one forward and one backward%s.",
-                     stage->chunks > 1 ? ", or one of each chunk" : "");
+        emit_comment(out, "Steady state: each turn is %s.",
+                     stage->chunks > 1 ? "forwards and backwards of all chunks"
+                                       : "one forward and one backward");
     else if (i > steady && stage->table.at[i].micro != NONE) {
         emit_comment(out, "Cool-down: backwards drain it.");
         *cooling = true;

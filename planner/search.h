@@ -2,9 +2,11 @@
  *
  * Declared space: tp x dp x pp over the devices, micro-batch, GPipe or 1F1B, ZeRO-1 or not,
  * sequence parallel or not, recompute or not, the label of the blocks, and every cut of the layers
- * into stages; pins narrow it. A *family* is a plan without its cuts. The objective is the segment
- * simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp, no
- * recompute, no sp, no ZeRO, larger micro-batch, 1F1B before GPipe, the faster label.
+ * into stages; pins narrow it. A pinned schedule may have several
+ * chunks on a stage or a backward in two parts: then with even layers, or pinned ones, alone. A
+ * *family* is a plan without its cuts. The objective is the segment simulation in integer ns; equal
+ * plans are ordered by family: fewer stages, smaller tp, no recompute, no sp, no ZeRO, larger
+ * micro-batch, 1F1B before GPipe, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
  * block is solved); cards; the best cuts of the busy paths, within memory; then a tree of cuts

@@ -18,10 +18,10 @@
  *   acc      gradient accumulator, and the loss: loop-carried over micro-batches   gradient block
  * of the link in, out  chain input and output at the boundary         in: saved ring or a
  * transient; out: the next link's `in` grad_in, grad_out   gradients of chain output, input
- * transients, or send and receive buffers at the stage's ends saved    forward makes it, backward
- * reads it            saved block: link offset + ring slot of the micro-batch temp     lives and
- * dies inside one segment              scratch area, shared by all links fused    never in memory:
- * inside one fused kernel */
+ * transients, or send and receive buffers at the chunk's ends saved    forward makes it, backward
+ * reads it            saved block of its kind: link offset + ring slot of the micro-batch temp
+ * lives and dies inside one list              scratch area, shared by all links fused    never in
+ * memory: inside one fused kernel */
 typedef enum {
     HOME_DATA,
     HOME_PARAM,
