@@ -6,6 +6,7 @@
 #include "codegen/compile.h"
 #include "ir/base/cli.h"
 #include "ir/base/str.h"
+#include "ir/lower/figures.h"
 #include "ir/plan.h"
 
 typedef struct Report {
@@ -55,7 +56,9 @@ static json_t *json_report(const Program *program, const Report *report)
         json_array_append_new(files, json_string(report->files.at[i]));
     for (int s = 0; s < program->stages; s++)
         json_array_append_new(peaks, json_integer(program->stage[s].arena_bytes));
-    return json_pack("{s:o, s:I, s:o, s:i, s:{s:s, s:s, s:s}}", "files", files, "peak_bytes",
+    Figures figures = figures_of(program);
+    return json_pack("{s:o, s:o, s:I, s:o, s:i, s:{s:s, s:s, s:s}}", "memory",
+                     figures_json(&figures), "files", files, "peak_bytes",
                      (json_int_t)peak_bytes(program), "stage_bytes", peaks, "kernels",
                      report->kernels, "checks", "c", report->c_by ? report->c_by : "not printed",
                      "cuda", report->cuda_by, "nvrtc", report->nvrtc_by);
@@ -73,9 +76,12 @@ static void print_report(Cli *cli, const char *folder, const Program *program, c
     if (cli->quiet)
         return;
     printf("%s: %d files, %d row kernels", folder, report->files.n, report->kernels);
+    Figures figures = figures_of(program);
+    Str memory = str_new(cli->arena);
+    figures_put(&memory, &figures, NULL);
     if (report->c_by)
-        printf(", arena %s a rank\n  C checked by     %s", str_gib(cli->arena, peak_bytes(program)),
-               report->c_by);
+        printf(", arena %s a rank\n%s  C checked by     %s",
+               str_gib(cli->arena, peak_bytes(program)), memory.at, report->c_by);
     printf("\n  CUDA checked by  %s\n                   %s\n", report->cuda_by, report->nvrtc_by);
     if (compiled)
         printf("  run it           lplan run %s\n", folder);

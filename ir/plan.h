@@ -50,7 +50,8 @@ typedef struct ClassPlan {
 
 typedef struct Plan {
     Arena *arena;
-    JsonDoc *model; /* the model graph, embedded in the plan file */
+    JsonDoc *model;          /* the model graph, embedded in the plan file */
+    const json_t *predicted; /* what the planner wrote of it there; NULL for a plan made here */
     Cluster *cluster;
     Job job;
     int ranks, stages;

@@ -489,6 +489,7 @@ Plan *plan_load(Arena *arena, Diag *diag, const char *path, Net **ret_net)
     plan->model = ARENA_NEW(arena, JsonDoc);
     *plan->model = *doc;
     plan->model->root = json_get(json_root(doc), "model").value;
+    plan->predicted = json_get(json_root(doc), "predicted").value;
     return read_plan(arena, diag, json_root(doc), plan, ret_net) ? plan : NULL;
 }
 

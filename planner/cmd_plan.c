@@ -124,7 +124,9 @@ static bool write_plan(Cli *cli, const Answer *answer)
         return true;
     json_t *json = plan_json(answer->plan, answer->net);
     json_object_set_new(json, "pins", json_string(pins_text(cli->arena, &answer->it->pins)));
-    json_object_set_new(json, "predicted", predicted_json(answer->it));
+    json_t *predicted = predicted_json(answer->it);
+    json_object_set_new(predicted, "outside", outside_json(cli->arena, answer->it));
+    json_object_set_new(json, "predicted", predicted);
     bool good = cli_write(cli, arena_printf(cli->arena, "%s\n", json_text(cli->arena, json)));
     json_decref(json);
     return good;

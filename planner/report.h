@@ -26,6 +26,8 @@ void report_put(Str *str, const Report *report);
 json_t *report_json(const Report *report);
 /* The part that goes into a plan file. */
 json_t *predicted_json(const Assessment *assessment);
+/* What lies outside the arena, line by line. */
+json_t *outside_json(Arena *arena, const Assessment *assessment);
 /* When nothing fits: what is missing, and what would help. */
 json_t *search_json(const SearchResult *search);
 

@@ -176,7 +176,7 @@ static json_t *ladder_json(const Rung *ladder)
     return list;
 }
 
-static json_t *outside_json(Arena *arena, const Assessment *it)
+json_t *outside_json(Arena *arena, const Assessment *it)
 {
     Outside outside = outside_of(arena, it);
     json_t *list = json_array();

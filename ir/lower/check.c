@@ -81,11 +81,16 @@ static const char *what_of(const TraceStep *step)
     return step_text[step->kind];
 }
 
+int trace_rank(const Trace *trace)
+{
+    return trace->stage->index * mesh_ranks(&trace->program->plan->mesh) + trace->coordinate;
+}
+
 const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step)
 {
     Str text = str_new(arena);
-    str_putf(&text, "stage %d %s#%lld %s", trace->stage->index, stream_text[step->stream],
-             (long long)step->seq, what_of(step));
+    str_putf(&text, "rank %d (stage %d) %s#%lld %s", trace_rank(trace), trace->stage->index,
+             stream_text[step->stream], (long long)step->seq, what_of(step));
     if (step->body && step->link != NONE)
         str_putf(&text, ", %s (link %d)", step->body->graph->name,
                  trace->stage->link[step->link].link);

@@ -37,7 +37,11 @@ static bool fault(CellRun *run, const TraceStep *step, const Operand *operand, c
                        trace_name(run->arena, run->trace, step), what,
                        operand->copy ? operand->copy->name : "flat memory",
                        (long long)operand->address, (long long)(operand->address + operand->bytes),
-                       cell->region ? region_text[cell->region->kind] : "arena", held(run, cell));
+                       cell->region
+                           ? region_words(run->arena, run->trace->program, run->trace->stage,
+                                          cell->region, operand->address)
+                           : "arena",
+                       held(run, cell));
 }
 
 /* ---- order ---- */
@@ -370,9 +374,11 @@ static bool check_updated(CellRun *run, int round)
         if (!cell->trained || cell->round == round)
             continue;
         return check_fault(
-            run->check, "stage %d, rank %d: step %d does not update bytes %lld to %lld of the %s",
-            run->trace->stage->index, run->trace->coordinate, round, (long long)run->begin[i],
-            (long long)run->begin[i + 1], region_text[cell->region->kind]);
+            run->check, "rank %d (stage %d): step %d does not update bytes %lld to %lld of the %s",
+            trace_rank(run->trace), run->trace->stage->index, round, (long long)run->begin[i],
+            (long long)run->begin[i + 1],
+            region_words(run->arena, run->trace->program, run->trace->stage, cell->region,
+                         run->begin[i]));
     }
     return true;
 }

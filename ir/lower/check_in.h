@@ -49,6 +49,9 @@ typedef struct RegionList {
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage);
 /* The region that holds [address, address + bytes), or NULL. */
 const Region *region_find(const RegionList *regions, int64_t address, int64_t bytes);
+/* "gradients of layers.3.q.weight", "saved ring, slot 2": the bytes from this address on. */
+const char *region_words(Arena *arena, const Program *program, const StageProgram *stage,
+                         const Region *region, int64_t address);
 /* How many uses in this stage add to a group's member: two when both uses of a tied parameter live
  * here. */
 int member_uses(const Program *program, const StageProgram *stage, const Group *group,
@@ -88,8 +91,9 @@ typedef struct Trace {
 
 Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage, int coordinate,
                   bool whole);
-/* "stage 1 block#34 all_gather of layer.q, link 2, micro-batch 3": for a person. */
+/* "rank 5 (stage 1) block#34 all_gather, layer (link 2), micro-batch 3, step 0": for a person. */
 const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step);
+int trace_rank(const Trace *trace);             /* in the world */
 bool step_is_collective(const TraceStep *step); /* inside a stage */
 bool step_crosses(const TraceStep *step);       /* sends, receives, tied sums, the world's */
 

@@ -80,13 +80,43 @@ const Region *region_find(const RegionList *regions, int64_t address, int64_t by
     return &regions->at[low];
 }
 
-static const char *region_name(Arena *arena, const Region *region)
+/* The parameter whose element lies there, or NULL: padding. */
+static const char *parameter_there(const Program *program, const Group *group, int64_t element)
 {
-    if (region->kind == REGION_RING)
-        return arena_printf(arena, "%s ring", ring_text[region->index]);
-    if (region->kind == REGION_SCALARS || region->kind == REGION_SCRATCH)
-        return region_text[region->kind];
-    return arena_printf(arena, "%s %d", region_text[region->kind], region->index);
+    for (int k = 0; k < group->members.n; k++) {
+        const GroupMember *member = &group->members.at[k];
+        if (element >= member->offset && element < member->offset + member->elements)
+            return program->net->params.at[member->net_param].name;
+    }
+    return NULL;
+}
+
+const char *region_words(Arena *arena, const Program *program, const StageProgram *stage,
+                         const Region *region, int64_t address)
+{
+    const char *kind = region_text[region->kind], *parameter = NULL;
+    switch (region->kind) {
+    case REGION_RING: {
+        const Ring *ring = &stage->chunk[region->chunk].ring[region->index];
+        return arena_printf(arena, "%s ring, slot %lld of %d", ring_text[region->index],
+                            (long long)((address - ring->base) / ring->stride), ring->n);
+    }
+    case REGION_WEIGHT:
+    case REGION_GRADIENT: {
+        int width = dtype_bytes(region->kind == REGION_WEIGHT ? program->recipe->weight
+                                                              : program->recipe->gradient);
+        parameter = parameter_there(program, &stage->groups.at[region->index],
+                                    (address - region->begin) / width);
+        break;
+    }
+    case REGION_SCALARS:
+    case REGION_SCRATCH:
+        return kind;
+    default:
+        break;
+    }
+    return parameter ? arena_printf(arena, "%s of group %d, %s", kind, region->index, parameter)
+                     : arena_printf(arena, "%s %d", kind, region->index);
 }
 
 static bool check_regions(Check *check, const StageProgram *stage)
@@ -95,7 +125,7 @@ static bool check_regions(Check *check, const StageProgram *stage)
     RegionList list = regions_of(check->arena, check->program, stage);
     for (int i = 0; i < list.n; i++) {
         const Region *region = &list.at[i];
-        const char *name = region_name(check->arena, region);
+        const char *name = region_words(check->arena, check->program, stage, region, region->begin);
         if (region->begin % GRAIN != 0)
             good =
                 check_fault(check, "stage %d: the %s begin at byte %lld, not at a multiple of %d",
@@ -108,7 +138,8 @@ static bool check_regions(Check *check, const StageProgram *stage)
         if (i > 0 && region->begin < list.at[i - 1].end)
             good = check_fault(
                 check, "stage %d: the %s and the %s share bytes %lld to %lld", stage->index,
-                region_name(check->arena, &list.at[i - 1]), name, (long long)region->begin,
+                region_words(check->arena, check->program, stage, &list.at[i - 1], region->begin),
+                name, (long long)region->begin,
                 (long long)(region->end < list.at[i - 1].end ? region->end : list.at[i - 1].end));
     }
     return good;

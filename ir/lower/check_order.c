@@ -40,11 +40,11 @@ bool check_same_communication(Check *check, const Trace *first, const Trace *oth
         if (!x && !y)
             return true;
         if (!x || !y || !same_operation(first, x, other, y))
-            return check_fault(
-                check, "stage %d: ranks 0 and %d disagree about what they do together: %s, and %s",
-                first->stage->index, other->coordinate,
-                x ? trace_name(check->arena, first, x) : "nothing more",
-                y ? trace_name(check->arena, other, y) : "nothing more");
+            return check_fault(check,
+                               "ranks %d and %d disagree about what they do together: %s, and %s",
+                               trace_rank(first), trace_rank(other),
+                               x ? trace_name(check->arena, first, x) : "nothing more",
+                               y ? trace_name(check->arena, other, y) : "nothing more");
     }
 }
 

@@ -239,12 +239,12 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
     const StageProgram *stage = trace->stage;
     bool good = true;
     if (once->losses != 1 || once->worlds != 1 || once->clips != 1)
-        good = check_fault(check,
-                           "stage %d, rank %d, step %d: the loss is counted %d times, {loss, norm} "
-                           "summed over the world %d "
-                           "times and clipping decided %d times",
-                           stage->index, trace->coordinate, round, once->losses, once->worlds,
-                           once->clips);
+        good = check_fault(
+            check,
+            "rank %d (stage %d), step %d: the loss is counted %d times, {loss, norm} "
+            "summed over the world %d "
+            "times and clipping decided %d times",
+            trace_rank(trace), stage->index, round, once->losses, once->worlds, once->clips);
     *once = (SeenOnce){0};
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
@@ -255,10 +255,10 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
             seen[b].ties != (group->tied_stage != NONE) || seen[b].updated != share)
             good = check_fault(
                 check,
-                "stage %d, rank %d, step %d: bucket %d is moved %d of %d times, counted in the "
+                "rank %d (stage %d), step %d: bucket %d is moved %d of %d times, counted in the "
                 "norm %d times, "
                 "summed over tied stages %d times, and %lld of its %lld elements are updated",
-                stage->index, trace->coordinate, round, b, seen[b].moves, moves, seen[b].sums,
+                trace_rank(trace), stage->index, round, b, seen[b].moves, moves, seen[b].sums,
                 seen[b].ties, (long long)seen[b].updated, (long long)share);
         seen[b] = (Seen){0};
     }
@@ -432,6 +432,11 @@ static const char *parameter_at(const Program *program, const Group *group, int6
     return name;
 }
 
+static int owner_rank(const Check *check, const Owned *owned)
+{
+    return owned->owner_stage * mesh_ranks(&check->program->plan->mesh) + owned->coordinate;
+}
+
 /* The owned ranges of every block of one group are all of it, each element once. Returns where the
  * next group begins. */
 static int check_tiling(Check *check, const Owners *owners, int stage, int group, int at)
@@ -445,14 +450,21 @@ static int check_tiling(Check *check, const Owners *owners, int stage, int group
             const Owned *next = &owners->owned.at[at];
             if (next->stage != stage || next->group != group || next->block != block)
                 break;
-            if (next->begin != reached)
+            if (next->begin < reached) {
+                const Owned *other = &owners->owned.at[at - 1];
                 check_fault(check,
-                            "stage %d: elements %lld to %lld of group %d (%s) %s in the norm",
-                            stage, (long long)(next->begin < reached ? next->begin : reached),
-                            (long long)(next->begin < reached ? reached : next->begin), group,
-                            parameter_at(check->program, own,
-                                         next->begin < reached ? next->begin : reached),
-                            next->begin < reached ? "have two owners" : "have no owner");
+                            "stage %d: elements %lld to %lld of group %d (%s) have two owners in "
+                            "the norm, ranks %d and %d",
+                            stage, (long long)next->begin, (long long)reached, group,
+                            parameter_at(check->program, own, next->begin),
+                            owner_rank(check, other), owner_rank(check, next));
+            }
+            if (next->begin > reached)
+                check_fault(check,
+                            "stage %d: elements %lld to %lld of group %d (%s) have no owner in the "
+                            "norm",
+                            stage, (long long)reached, (long long)next->begin, group,
+                            parameter_at(check->program, own, reached));
             reached = next->end > reached ? next->end : reached;
         }
         int64_t wanted = own->rate > 0 ? 0 : own->elements;

@@ -5,6 +5,7 @@
 
 #include "ir/base/cli.h"
 #include "ir/lower/check.h"
+#include "ir/lower/figures.h"
 #include "ir/lower/program.h"
 #include "ir/lower/prove.h"
 
@@ -70,8 +71,6 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
     if (report->fault)
         str_putf(text, "  fault    %s\n", report->fault);
-    str_putf(text, "  memory   %lld bytes touched of %lld laid out\n",
-             (long long)report->touched_bytes, (long long)report->layout_bytes);
     str_putf(text, "  reach    %d of %d ops, %d Steps;", report->reached_ops, OP_COUNT,
              report->steps);
     const char *comma = "";
@@ -106,12 +105,24 @@ static void put_mutations(Str *text, const ProveReport *report)
     }
 }
 
-static char *report_json(Arena *arena, const ProveReport *report, bool sound, bool good)
+static void put_memory(Arena *arena, Str *text, const Program *program, const ProveReport *report)
+{
+    Figures figures = figures_of(program);
+    str_put(text, "Memory of a rank:\n");
+    figures_put(text, &figures,
+                arena_printf(arena, "the image touched %lld of its %lld",
+                             (long long)report->touched_bytes, (long long)report->layout_bytes));
+}
+
+static char *report_json(Arena *arena, const Program *program, const ProveReport *report,
+                         bool sound, bool good)
 {
     json_t *root = json_pack(
         "{s:b,s:b,s:f,s:{s:i,s:i,s:i}}", "static", sound, "equal", report->equal, "max_rel_error",
         isinf(report->max_error) ? 1e300 : report->max_error, "mutations", "tried", report->tried,
         "caught", report->caught, "equivalent", report->equivalent);
+    Figures figures = figures_of(program);
+    json_object_set_new(root, "memory", figures_json(&figures));
     json_object_set_new(root, "proven", json_boolean(good));
     char *text = json_text(arena, root);
     json_decref(root);
@@ -156,15 +167,23 @@ int cmd_prove(int argc, char **argv)
     bool sound = program_check(cli->arena, program, 2, cli->diag, &check);
     ProveReport report = {0};
     bool good = sound && prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
+    if (!sound) {
+        diag_help(cli->diag,
+                  "the static proof found %d fault%s in what lplan made of this plan: "
+                  "that is lplan's own error. Nothing was run",
+                  check.faults, check.faults == 1 ? "" : "s");
+        return cli_end(cli, CLI_BUG);
+    }
     if (diag_errors(cli->diag))
         return cli_end(cli, CLI_INPUT);
     if (cli->json) {
-        str_put(&text, report_json(cli->arena, &report, sound, good));
+        str_put(&text, report_json(cli->arena, program, &report, sound, good));
     } else {
         put_static(&text, &check, plan);
         put_numeric(&text, &report, &options);
         if (options.mutations && report.equal)
             put_mutations(&text, &report);
+        put_memory(cli->arena, &text, program, &report);
         str_put(&text, good ? "proven\n" : "NOT PROVEN\n");
     }
     bool wrote = cli_write(cli, text.at);

@@ -20,6 +20,8 @@ typedef enum {
     TAP_RECV,      /* layers do not wait for what is received */
     TAP_ORDER,     /* one rank takes two collectives in the other order */
     TAP_NO_UPDATE, /* one replica leaves an update out */
+    TAP_OWNERS,    /* a replica counts in the norm beside its owner */
+    TAP_OVERLAP,   /* two areas of the layout share bytes */
     TAP_COUNT
 } TapKind;
 

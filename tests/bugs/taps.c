@@ -11,6 +11,7 @@ typedef struct Tap {
     bool gathers[STREAM_COUNT]; /* streams on which updated weights are gathered */
     bool held;                  /* ORDER: the first of the two was taken out */
     Step first;
+    Step owner; /* OWNERS: the first sum of an owner */
 } Tap;
 
 static bool accumulates(const Operand *operand)
@@ -91,6 +92,22 @@ static bool tap_step(void *context, Step *step)
             return true;
         tap->hit = true;
         return false;
+    case TAP_OWNERS: /* a rank that owns nothing counts what the bucket's owner counts */
+        if (is_optimizer(tap, step, tap->program->sumsq) && step->count > 0 &&
+            tap->owner.count == 0)
+            tap->owner = *step;
+        if (tap->hit || step->coordinate == 0 || step->count > 0 ||
+            !is_optimizer(tap, step, tap->program->sumsq) || tap->owner.bucket != step->bucket ||
+            tap->owner.stage != step->stage || tap->owner.round != step->round)
+            return true;
+        step->waits = tap->owner.waits;
+        memcpy(step->wait, tap->owner.wait, sizeof step->wait);
+        step->count = tap->owner.count;
+        step->from_element = tap->owner.from_element;
+        for (int k = 0; k < step->operands; k++)
+            step->operand[k] = tap->owner.operand[k];
+        tap->hit = true;
+        return true;
     case TAP_UPDATE:
         if (is_optimizer(tap, step, tap->program->adamw) ||
             is_optimizer(tap, step, tap->program->sumsq))
@@ -113,17 +130,39 @@ static bool tap_step(void *context, Step *step)
     }
 }
 
-/* Pieces of the fault's words, one of which must be there. */
-static const char *const says[TAP_COUNT][3] = {
-    [TAP_ADD] = {"adds to what an earlier step left"},
-    [TAP_OVERWRITE] = {"overwrites what earlier micro-batches added"},
-    [TAP_NO_SUM] = {"have no owner in the norm", "counted in the norm"},
-    [TAP_NO_UPDATE] = {"elements are updated"},
-    [TAP_UPDATE] = {"does not wait for"},
-    [TAP_GATHER] = {"does not wait for"},
-    [TAP_RECV] = {"does not wait for"},
-    [TAP_ORDER] = {"disagree about what they do together"},
+/* What one fault's words must all hold: who, when, which bytes, and what is wrong with them. */
+enum { PIECES = 5 };
+static const char *const says[TAP_COUNT][PIECES] = {
+    [TAP_ADD] = {"rank ", "step ", "bytes ", "adds to what an earlier step left"},
+    [TAP_OVERWRITE] = {"rank ", "micro-batch 1", "overwrites what earlier micro-batches added"},
+    [TAP_NO_SUM] = {"rank ", "step ", "bucket ", "counted in the norm 0 times"},
+    [TAP_NO_UPDATE] = {"rank ", "step ", "bucket ", "elements are updated"},
+    [TAP_UPDATE] = {"rank ", "step ", "bytes ", "of group ", "does not wait for"},
+    [TAP_GATHER] = {"rank ", "step 1", "of group ", "does not wait for"},
+    [TAP_RECV] = {"rank ", "step ", "ring, slot ", "does not wait for"},
+    [TAP_ORDER] = {"ranks ", "micro-batch ", "disagree about what they do together"},
+    [TAP_OWNERS] = {"elements ", "of group ", "have two owners in the norm, ranks "},
+    [TAP_OVERLAP] = {"stage 0", "scratch", "share bytes "},
 };
+
+static bool says_all(const char *text, TapKind kind)
+{
+    for (int k = 0; k < PIECES && says[kind][k]; k++)
+        if (!strstr(text, says[kind][k]))
+            return false;
+    return true;
+}
+
+/* The scratch area begins where the area before it still goes on. */
+static bool check_overlapping(const Program *program, Diag *diag)
+{
+    CheckReport report;
+    StageProgram *stage = &program->stage[0];
+    stage->scratch -= 64;
+    bool holds = program_check(program->arena, program, 2, diag, &report);
+    stage->scratch += 64;
+    return holds;
+}
 
 bool tap_caught(const Program *program, TapKind kind, bool *ret_hit, const char **ret_said)
 {
@@ -132,14 +171,15 @@ bool tap_caught(const Program *program, TapKind kind, bool *ret_hit, const char 
     CheckTap look = {tap_step, tap};
     CheckReport report;
     Diag *diag = diag_new(program->arena);
-    bool holds = program_check_tapped(program->arena, program, 2, &look, diag, &report);
-    *ret_hit = tap->hit;
+    bool holds = kind == TAP_OVERLAP
+                     ? check_overlapping(program, diag)
+                     : program_check_tapped(program->arena, program, 2, &look, diag, &report);
+    *ret_hit = tap->hit || kind == TAP_OVERLAP;
     *ret_said = holds ? "nothing" : diag_item(diag, 0)->text;
-    for (int i = 0; !holds && i < diag_errors(diag) && i < 20; i++)
-        for (int k = 0; k < 3 && says[kind][k]; k++)
-            if (strstr(diag_item(diag, i)->text, says[kind][k])) {
-                *ret_said = diag_item(diag, i)->text;
-                return true;
-            }
+    for (int i = 0; !holds && i < diag_count(diag); i++)
+        if (says_all(diag_item(diag, i)->text, kind)) {
+            *ret_said = diag_item(diag, i)->text;
+            return true;
+        }
     return false;
 }
