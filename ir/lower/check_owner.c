@@ -461,8 +461,8 @@ static int check_tiling(Check *check, const Owners *owners, int stage, int group
             }
             if (next->begin > reached)
                 check_fault(check,
-                            "stage %d: elements %lld to %lld of group %d (%s) have no owner in the "
-                            "norm",
+                            "stage %d: elements %lld to %lld of group %d (%s) have no owner "
+                            "in the norm",
                             stage, (long long)reached, (long long)next->begin, group,
                             parameter_at(check->program, own, reached));
             reached = next->end > reached ? next->end : reached;

@@ -239,7 +239,7 @@ static void check_deadlock(Arena *arena, Program *program, int at)
     assert_int_equal(report.faults, 1);
     bool named = false;
     for (int i = 0; i < diag_count(diag); i++)
-        named |= strstr(diag_item(diag, i)->text, "deadlock: these wait for each other: stage 0") !=
+        named |= strstr(diag_item(diag, i)->text, "deadlock: these wait for each other: rank 0 ") !=
                  NULL;
     assert_true(named);
 }
