@@ -149,6 +149,7 @@ ROWS = [
     row("dropout", "tp4 sp"),
     row("dropout", "cp2 dp2"),
     row("dropout", "dp2 tp2 pp2 1f1b recompute"),
+    row("dropout", "tp2 pp2 zbv"),
     row("packed", "dp2"),
     row("packed", "tp2 sp pp2 1f1b"),
 ]
