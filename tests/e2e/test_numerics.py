@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test_numerics.py - trainers that store weights and activations in 16 bits.
 
-    test_numerics.py LPLAN [WORD...]      only rows whose title has one of the words
+    test_numerics.py LPLAN [all] [WORD...]      only rows whose title has one of the words; all: more rows
 
 Every row is compared with the fp32 trainer of one rank from the same initial numbers: losses, gradient norm
 and gradients of step 0 within what the roundings allow. MPI and --virtual give the same bits; arenas are
@@ -11,7 +11,6 @@ import concurrent.futures
 import json
 import math
 import os
-import pathlib
 import re
 import struct
 import sys
@@ -25,13 +24,16 @@ SEQ, STEPS = 16, 12
 UNIT = {"bf16": 2.0 ** -9, "fp16": 2.0 ** -12}
 ROWS = [
     ("bf16", row("llama", "dp1")),
-    ("bf16", row("llama", "dp2 tp2 sp")),
-    ("bf16", row("tied", "pp2 tp2")),
+    ("bf16", row("llama", "dp2 tp2 sp")),  # T49: norms drift where gains see parts of the sequence
     ("bf16", row("gpt2", "pp2 dp2 recompute")),
     ("bf16", row("moe", "dp2 tp2")),
+    ("fp16", row("llama", "dp2 tp2 pp2 sp")),
+]
+# `all` among the words runs these too.
+MORE = [
+    ("bf16", row("tied", "pp2 tp2")),
     ("bf16", row("mla", "dp2 pp2")),
     ("fp16", row("llama", "dp1")),
-    ("fp16", row("llama", "dp2 tp2 pp2 sp")),
     ("fp16", row("moe", "dp2 zero0")),
 ]
 
@@ -202,7 +204,9 @@ class Bench:
 
 def main():
     words = sys.argv[2:]
-    rows = [r for r in ROWS if not words or any(w in f"{r[0]} {r[1]['title']}" for w in words)]
+    rows = ROWS + (MORE if "all" in words else [])
+    words = [w for w in words if w != "all"]
+    rows = [r for r in rows if not words or any(w in f"{r[0]} {r[1]['title']}" for w in words)]
     tap = e2e.Tap()
     with e2e.Workshop() as shop, \
             concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as builders:
@@ -215,7 +219,7 @@ def main():
             if mine:
                 tap.case(f"{recipe} checkpoints", bench.check_checkpoint, recipe, mine[0])
             if mine and recipe == "fp16":
-                tap.case("fp16 overflows", bench.check_overflow, mine[0])
+                tap.case("T30 fp16 overflows on one rank only", bench.check_overflow, mine[0])
     tap.end()
 
 
