@@ -1,4 +1,5 @@
-/* gemm_test.c - lp_gemm and lp_gemm_bf16 against a product in double; built once per back end. */
+/* gemm_test.c - lp_gemm, lp_gemm_bf16 and lp_gemm_typed against a product in double; built once per
+ * back end. */
 #include "templates/host/gemm.h"
 #include "templates/host/gemm_bf16.h"
 
@@ -106,6 +107,77 @@ static void test_bf16(void **state)
     check_all(1);
 }
 
+static double stored(const void *x, LpElement element, long i)
+{
+    return (double)lp_element(x, element, i);
+}
+
+/* The same numbers as the element says. */
+static void *as(const float *x, long count, LpElement element)
+{
+    LpMatrix m = {malloc((size_t)count * sizeof(float)), element, 0};
+    assert_non_null(m.at);
+    for (long i = 0; i < count; i++) {
+        lp_gemm_store(&m, i, x[i]);
+    }
+    return m.at;
+}
+
+/* Each of the operands and the result in each of the types; the result is rounded once. */
+static void check_typed(Shape s, int ta, int tb, const LpElement *e, float beta)
+{
+    static const double unit[] = {0x1p-23, 0x1p-8, 0x1p-11};
+    const int lda = (ta ? s.m : s.k) + 3;
+    const int ldb = (tb ? s.k : s.n) + 1;
+    const int ldc = s.n + 2;
+    float *x[3] = {filled((long)(ta ? s.k : s.m) * lda, 1), filled((long)(tb ? s.n : s.k) * ldb, 2),
+                   filled((long)s.m * ldc, 3)};
+    const long count[3] = {(long)(ta ? s.k : s.m) * lda, (long)(tb ? s.n : s.k) * ldb,
+                           (long)s.m * ldc};
+    void *at[3];
+    for (int i = 0; i < 3; i++) {
+        at[i] = as(x[i], count[i], e[i]);
+    }
+    void *old = as(x[2], count[2], e[2]);
+    lp_gemm_typed(ta, tb, s.m, s.n, s.k, 1.0f, (LpMatrix){at[0], e[0], lda},
+                  (LpMatrix){at[1], e[1], ldb}, beta, (LpMatrix){at[2], e[2], ldc});
+    for (int i = 0; i < s.m; i++) {
+        for (int j = 0; j < s.n; j++) {
+            double want = beta * stored(old, e[2], (long)i * ldc + j);
+            for (int k = 0; k < s.k; k++) {
+                want += stored(at[0], e[0], ta ? (long)k * lda + i : (long)i * lda + k) *
+                        stored(at[1], e[1], tb ? (long)j * ldb + k : (long)k * ldb + j);
+            }
+            const double got = stored(at[2], e[2], (long)i * ldc + j);
+            const double bound = 3e-6 * sqrt(s.k) + 1e-6 + unit[e[2]] * fabs(want);
+            if (!(fabs(got - want) <= bound)) {
+                fail_msg("m %d n %d k %d trans %d %d types %d %d %d: [%d][%d] %g not %g", s.m, s.n,
+                         s.k, ta, tb, (int)e[0], (int)e[1], (int)e[2], i, j, got, want);
+            }
+        }
+        const long gap = (long)i * ldc + s.n;
+        assert_true(stored(at[2], e[2], gap) == stored(old, e[2], gap));
+    }
+    for (int i = 0; i < 3; i++) {
+        free(at[i]);
+        free(x[i]);
+    }
+    free(old);
+}
+
+static void test_typed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int way = 0; way < 27 * 4; way++) {
+            const LpElement e[3] = {(LpElement)(way % 3), (LpElement)(way / 3 % 3),
+                                    (LpElement)(way / 9 % 3)};
+            check_typed(shapes[i], way / 27 & 1, way / 27 >> 1, e,
+                        e[2] == LP_ELEMENT_F32 ? 1.0f : 0.0f);
+        }
+    }
+}
+
 static void test_bf16_rounding(void **state)
 {
     (void)state;
@@ -125,6 +197,7 @@ int main(void)
         cmocka_unit_test(test_fp32),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_bf16_rounding),
+        cmocka_unit_test(test_typed),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }
