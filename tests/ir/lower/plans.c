@@ -21,6 +21,20 @@ const PlanCase plan_cases[] = {
     {.model = NULL},
 };
 
+/* Several chunks on a stage, backward in two parts. */
+static const PlanCase chunk_cases[] = {
+    {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1,schedule=interleaved", NULL, 0},
+    {tiny_gpt2, NULL, 6, 10, 8, "tp=1,dp=2,pp=3,zero=1,mbs=1,schedule=zbh1", NULL, 0},
+    {tiny_llama, NULL, 4, 5, 6, "tp=2,sp=1,pp=2,mbs=1,schedule=zbv,recompute=full", NULL, 0},
+};
+
+const PlanCase *plan_case(int i)
+{
+    int plain = (int)(sizeof plan_cases / sizeof *plan_cases) - 1;
+    int all = plain + (int)(sizeof chunk_cases / sizeof *chunk_cases);
+    return i < plain ? &plan_cases[i] : i < all ? &chunk_cases[i - plain] : NULL;
+}
+
 /* What every rank does with a pin: tp, cp, dp and pp multiply. */
 int pins_ranks(const char *pins)
 {

@@ -11,18 +11,13 @@
 
 static void for_each(void (*check)(Arena *arena, const Body *body))
 {
-    for (int i = 0; plan_cases[i].model; i++) {
+    for (int i = 0; plan_case(i); i++) {
         Arena *arena = arena_new("case");
-        const Program *program = program_of(arena, &plan_cases[i]);
+        const Program *program = program_of(arena, plan_case(i));
         for (int c = 0; c < program->net->classes.n; c++)
             check(arena, program->body[c]);
         arena_free(arena);
     }
-}
-
-static const InstList *list_of(const Body *body, int backward)
-{
-    return backward ? &body->backward : &body->forward;
 }
 
 static bool lists(const int *list, int n, int id)
@@ -43,9 +38,9 @@ static void check_fused(Arena *arena, const Body *body)
         if (body->copies.at[id].home != HOME_FUSED)
             continue;
         int made = 0, makers = 0, readers = 0, apart = 0;
-        for (int b = 0; b < 2; b++)
-            for (int i = 0; i < list_of(body, b)->n; i++) {
-                const Inst *inst = &list_of(body, b)->at[i];
+        for (int b = 0; b < BODY_LISTS; b++)
+            for (int i = 0; i < body_list(body, b)->n; i++) {
+                const Inst *inst = &body_list(body, b)->at[i];
                 assert_false(lists(inst->in, inst->ins, id));
                 assert_false(lists(inst->out, inst->outs, id));
                 bool here = false, read = false;
@@ -79,9 +74,9 @@ static void check_forms(Arena *arena, const Body *body)
 {
     (void)arena;
     int kernels = 0, nodes = 0;
-    for (int b = 0; b < 2; b++)
-        for (int i = 0; i < list_of(body, b)->n; i++) {
-            const Inst *inst = &list_of(body, b)->at[i];
+    for (int b = 0; b < BODY_LISTS; b++)
+        for (int i = 0; i < body_list(body, b)->n; i++) {
+            const Inst *inst = &body_list(body, b)->at[i];
             if (inst->kind != INST_KERNEL)
                 continue;
             kernels++;
@@ -110,11 +105,13 @@ static int storage_of(const Body *body, int id)
 /* Every byte of the scratch area says whose it is: what is read is still there. */
 static void check_scratch(Arena *arena, const Body *body)
 {
-    for (int b = 0; b < 2; b++) {
-        int64_t bytes = b ? body->backward_temp_bytes : body->forward_temp_bytes;
+    for (int b = 0; b < BODY_LISTS; b++) {
+        int64_t bytes = b == 0   ? body->forward_temp_bytes
+                        : b == 1 ? body->backward_temp_bytes
+                                 : body->weight_temp_bytes;
         int *owner = ARENA_ARRAY(arena, int, bytes + 1);
         memset(owner, -1, (size_t)bytes * sizeof *owner);
-        const InstList *list = list_of(body, b);
+        const InstList *list = body_list(body, b);
         for (int i = 0; i < list->n; i++)
             for (int k = 0; k < list->at[i].ins + list->at[i].outs; k++) {
                 bool in = k < list->at[i].ins;
@@ -141,23 +138,41 @@ static void test_temps_stay(void **state)
     for_each(check_scratch);
 }
 
-/* Saved bytes: all that backward reads of forward, side by side, and nothing else. */
+static bool reads_it(const InstList *list, int id)
+{
+    bool read = false;
+    for (int i = 0; i < list->n; i++)
+        read |= lists(list->at[i].in, list->at[i].ins, id);
+    return read;
+}
+
+static bool makes_it(const InstList *list, int id)
+{
+    bool made = false;
+    for (int i = 0; i < list->n; i++)
+        made |= lists(list->at[i].out, list->at[i].outs, id);
+    return made;
+}
+
+/* Saved bytes: all that backward reads of forward, and W of I, side by side, and nothing else; each
+ * copy lives as long as its last reader needs it, and no longer. */
 static void check_saved(Arena *arena, const Body *body)
 {
     (void)arena;
-    int64_t bytes = 0;
+    int64_t bytes[SAVED_KINDS] = {0};
     for (int id = 0; id < body->copies.n; id++) {
         const Copy *copy = &body->copies.at[id];
-        if (copy->home != HOME_SAVED)
+        int kind = (int)copy->home - HOME_SAVED;
+        if (kind < SAVED_I || kind > SAVED_IW)
             continue;
-        bytes += copy->alias == NONE ? (copy->bytes + 63) / 64 * 64 : 0;
-        bool read = false;
-        for (int i = 0; i < body->backward.n; i++)
-            read |= lists(body->backward.at[i].in, body->backward.at[i].ins, id);
-        if (!read)
+        bytes[kind] += copy->alias == NONE ? (copy->bytes + 63) / 64 * 64 : 0;
+        if (!reads_it(kind == SAVED_I ? &body->backward : &body->weight, id))
             fail_msg("class %s keeps %s and never reads it", body->graph->name, copy->name);
+        assert_true(makes_it(kind == SAVED_IW ? &body->backward : &body->forward, id));
+        assert_true(kind != SAVED_I || !reads_it(&body->weight, id));
     }
-    assert_int_equal(bytes, body->saved_bytes[SAVED_I]);
+    for (int kind = 0; kind < SAVED_KINDS; kind++)
+        assert_int_equal(bytes[kind], body->saved_bytes[kind]);
 }
 
 static void test_saved_values(void **state)
@@ -208,10 +223,13 @@ static void check_text(Arena *arena, const Body *body)
     body_put_text(&text, body);
     body_put_text(&once_more, body);
     assert_string_equal(text.at, once_more.at);
-    int moves = 0, n = body->forward.n + body->backward.n;
-    for (int b = 0; b < 2; b++)
-        for (int i = 0; i < list_of(body, b)->n; i++)
-            moves += list_of(body, b)->at[i].kind == INST_MOVE;
+    int moves = 0, n = 0;
+    for (int l = 0; l < BODY_LISTS; l++) {
+        const InstList *list = body_list(body, l);
+        n += list->n;
+        for (int i = 0; i < list->n; i++)
+            moves += list->at[i].kind == INST_MOVE;
+    }
     assert_int_equal(count_lines(text.at, "  F ") + count_lines(text.at, "  I ") +
                          count_lines(text.at, "  W "),
                      n);
@@ -276,9 +294,9 @@ static void test_folded_tables(void **state)
 static void test_program_text(void **state)
 {
     (void)state;
-    for (int i = 0; plan_cases[i].model; i++) {
+    for (int i = 0; plan_case(i); i++) {
         Arena *arena = arena_new("case");
-        const Program *program = program_of(arena, &plan_cases[i]);
+        const Program *program = program_of(arena, plan_case(i));
         Str text = str_new(arena), tables = str_new(arena);
         program_put_text(&text, program);
         program_put_tables(&tables, program);

@@ -19,6 +19,24 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* A slot of one kind of saved values: block by block, with what the chain hands on where it is
+ * kept.
+ */
+static void check_saved_slot(const StageProgram *stage, const Chunk *chunk, int kind)
+{
+    int64_t saved = 0;
+    for (int i = chunk->begin; i < chunk->end; i++) {
+        const Body *body = stage->link[i].body;
+        bool in = body->saves_in && i > chunk->begin && kind == (int)body->saves_in_late;
+        bool grad = body->saves_grad_in && i + 1 < chunk->end && kind == SAVED_IW;
+        assert_int_equal(stage->link[i].saved_offset[kind], saved);
+        saved += body->saved_bytes[kind];
+        saved += in ? up(body->copies.at[body->in].bytes) : 0;
+        saved += grad ? up(body->copies.at[body->grad_in].bytes) : 0;
+    }
+    assert_int_equal(chunk->ring[RING_SAVED + kind].stride, saved);
+}
+
 /* The peak is the sum of its parts, each from its own formula: there is no gap. */
 static void check_peak(Arena *arena, const Program *program, int at)
 {
@@ -34,8 +52,9 @@ static void check_peak(Arena *arena, const Program *program, int at)
             state += (recipe->has_master ? 3 : 2) *
                      up(group->share_elements * dtype_bytes(recipe->master));
         }
-        for (int k = 0; k < RING_COUNT; k++)
-            rings += stage->chunk[0].ring[k].stride * stage->chunk[0].ring[k].n;
+        for (int c = 0; c < stage->chunks; c++)
+            for (int k = 0; k < RING_COUNT; k++)
+                rings += stage->chunk[c].ring[k].stride * stage->chunk[c].ring[k].n;
         rings += 4 * stage->pass_bytes + stage->scratch_bytes;
         assert_int_equal(stage->group_bytes[0], weights);
         assert_int_equal(stage->group_bytes[1], gradients);
@@ -43,23 +62,18 @@ static void check_peak(Arena *arena, const Program *program, int at)
         assert_int_equal(stage->group_bytes[3], rings);
         if (stage->arena_bytes != 64 * SCALAR_COUNT + weights + gradients + state + rings)
             fail_msg("case %d, stage %d: the layout has gaps", at, s);
-        int64_t saved = 0;
-        for (int i = 0; i < stage->links; i++) {
-            const Body *body = stage->link[i].body;
-            assert_int_equal(stage->link[i].saved_offset[SAVED_I], saved);
-            saved += body->saved_bytes[SAVED_I] +
-                     (i > 0 && body->saves_in ? up(body->copies.at[body->in].bytes) : 0);
-        }
-        assert_int_equal(stage->chunk[0].ring[RING_SAVED].stride, saved);
+        for (int c = 0; c < stage->chunks; c++)
+            for (int kind = 0; kind < SAVED_KINDS; kind++)
+                check_saved_slot(stage, &stage->chunk[c], kind);
     }
 }
 
 static void test_peak_is_the_sum(void **state)
 {
     (void)state;
-    for (int i = 0; plan_cases[i].model; i++) {
+    for (int i = 0; plan_case(i); i++) {
         Arena *arena = arena_new("case");
-        check_peak(arena, program_of(arena, &plan_cases[i]), i);
+        check_peak(arena, program_of(arena, plan_case(i)), i);
         arena_free(arena);
     }
 }
@@ -93,28 +107,34 @@ static void test_ring_sizes(void **state)
             }
 }
 
+static void check_slots(const Program *program, int s, const Chunk *chunk, RingKind kind)
+{
+    const Ring *ring = &chunk->ring[kind];
+    int m = program->plan->micro_batches;
+    for (int a = 0; a < m && ring->n; a++)
+        for (int b = a + 1; b < m; b++) {
+            int first[2], last[2];
+            if (ring_slot(ring, a) != ring_slot(ring, b))
+                continue;
+            assert_true(
+                ring_life(program, &program->stage[s], chunk, kind, a, &first[0], &last[0]));
+            assert_true(
+                ring_life(program, &program->stage[s], chunk, kind, b, &first[1], &last[1]));
+            assert_true(last[0] < first[1] || last[1] < first[0]);
+        }
+}
+
 /* The first and last uses of a slot never cross those of the next micro-batch in it. */
 static void test_lives_in_slots(void **state)
 {
     (void)state;
-    for (int i = 0; plan_cases[i].model; i++) {
+    for (int i = 0; plan_case(i); i++) {
         Arena *arena = arena_new("case");
-        const Program *program = program_of(arena, &plan_cases[i]);
-        int m = program->plan->micro_batches;
+        const Program *program = program_of(arena, plan_case(i));
         for (int s = 0; s < program->stages; s++)
-            for (int k = 0; k < RING_COUNT; k++) {
-                const Chunk *chunk = &program->stage[s].chunk[0];
-                const Ring *ring = &chunk->ring[k];
-                for (int a = 0; a < m && ring->n; a++)
-                    for (int b = a + ring->n; b < m; b += ring->n) {
-                        int first[2], last[2];
-                        assert_true(ring_life(program, &program->stage[s], chunk, (RingKind)k, a,
-                                              &first[0], &last[0]));
-                        assert_true(ring_life(program, &program->stage[s], chunk, (RingKind)k, b,
-                                              &first[1], &last[1]));
-                        assert_true(last[0] < first[1] || last[1] < first[0]);
-                    }
-            }
+            for (int c = 0; c < program->stage[s].chunks; c++)
+                for (int k = 0; k < RING_COUNT; k++)
+                    check_slots(program, s, &program->stage[s].chunk[c], (RingKind)k);
         arena_free(arena);
     }
 }
@@ -124,9 +144,9 @@ static void test_lives_in_slots(void **state)
 static void test_peak_is_reached(void **state)
 {
     (void)state;
-    for (int i = 0; plan_cases[i].model; i++) {
+    for (int i = 0; plan_case(i); i++) {
         Arena *arena = arena_new("case");
-        PlanCase what = plan_cases[i];
+        PlanCase what = *plan_case(i);
         what.recipe = "fp64";
         const Program *program = program_of(arena, &what);
         int m = program->plan->micro_batches;
@@ -152,8 +172,8 @@ static void test_tied_storage(void **state)
 {
     (void)state;
     Arena *arena = arena_new("case");
-    for (int i = 0; plan_cases[i].model; i++) {
-        const Program *program = program_of(arena, &plan_cases[i]);
+    for (int i = 0; plan_case(i); i++) {
+        const Program *program = program_of(arena, plan_case(i));
         for (int n = 0; n < program->net->params.n; n++) {
             const NetParam *param = &program->net->params.at[n];
             if (param->uses != 2)
@@ -163,8 +183,8 @@ static void test_tied_storage(void **state)
             for (int use = 0; use < 2; use++)
                 for (int s = 0; s < program->stages; s++) {
                     const StageProgram *stage = &program->stage[s];
-                    int at = param->link[use] - stage->link[0].link;
-                    if (at >= 0 && at < stage->links) {
+                    int at = stage_find_link(stage, param->link[use]);
+                    if (at != NONE) {
                         weight[use] = stage->link[at].weight[param->use_param[use]];
                         home[use] = s;
                     }
