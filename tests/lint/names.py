@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """names.py - the general passes ask no op and no parameter for its name: the table's columns decide.
 
-In ir/lower and planner: no OP_X of a row of ops.def, and no string that is the text of a row or a
-parameter's name. names_allowed.txt holds the files whose job is those names (importers, the
-evaluator of single ops)."""
+In ir/lower, planner and codegen: no OP_X of a row of ops.def, and no string that is the text of a row or a
+parameter's name (codegen prints C, in which such texts are words: only ids and parameters there).
+names_allowed.txt holds the files whose job is those names (importers, what prints single ops)."""
 import re
 
 import tree
@@ -27,12 +27,14 @@ def main():
     texts = {row[1] for row in rows}
     exceptions = tree.allowed("names_allowed.txt")
     findings, used = [], set()
-    paths = tree.files((".c", ".h"), "ir/lower") + tree.files((".c", ".h"), "planner")
+    paths = [path for folder in ("ir/lower", "planner", "codegen")
+             for path in tree.files((".c", ".h"), folder)]
     for path in paths:
         code = INCLUDE.sub(blank, COMMENT.sub(blank, tree.read(path)))
         found = [(match.start(), match.group(0)) for match in ids.finditer(code)]
         for match in STRING.finditer(code):
-            if match.group(1) in texts or PARAMETER.search(match.group(1)):
+            is_text = match.group(1) in texts and not path.startswith("codegen/")
+            if is_text or PARAMETER.search(match.group(1)):
                 found.append((match.start(), match.group(0)))
         excused = tree.allowed_by(path, exceptions)
         if excused:

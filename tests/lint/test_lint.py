@@ -48,6 +48,16 @@ FAULTS = [
     ("names", "ir/lower/place.c", "int f(int op) { return op == OP_ADD; }\n", "the name OP_ADD"),
     ("names", "planner/price.c", 'int f(void) { return is("model.q_proj"); }\n', "q_proj"),
     ("names", "planner/price.c", '/* OP_ADD and "add" */ int f(void) { return OP_COUNT; }\n', None),
+    ("names", "codegen/emit.c", "int f(int op) { return op == OP_ADD; }\n", "the name OP_ADD"),
+    ("techniques", "ir/lower/place.c", 'int f(void) { return is("fsdp"); }\n', "names fsdp"),
+    ("techniques", "ir/lower/place.c", "int f(int zero_stage) { return zero_stage; }\n", "zero_stage"),
+    ("techniques", "planner/price.c", "int f(int zero3) { return zero3; }\n", "names zero3"),
+    ("techniques", "codegen/emit.c", "enum { MODEL_LLAMA2 };\n", "names LLAMA"),
+    ("techniques", "codegen/emit.c", "int is_moe(void);\n", "names moe"),
+    ("techniques", "codegen/emit.c", 'int f(void) { return is("qwen2"); }\n', "names qwen"),
+    ("techniques", "codegen/emit.c", "/* as in Megatron */\n", None),
+    ("techniques", "tests/lint/techniques_allowed.txt", "planner/p*: it needs no exception\n",
+     "needs no exception"),
     ("names", "tests/lint/names_allowed.txt", "planner/p*: it needs no exception\n",
      "needs no exception"),
     ("size", "tests/lint/size_allowed.txt", "planner/p*: it needs no exception\n",
@@ -79,7 +89,7 @@ def fresh(folder):
     for name in os.listdir(HERE):
         if name.endswith(".py") and name != "test_lint.py":
             shutil.copy(os.path.join(HERE, name), lints)
-    for name in ("size_allowed.txt", "names_allowed.txt"):
+    for name in ("size_allowed.txt", "names_allowed.txt", "techniques_allowed.txt"):
         plant(folder, f"tests/lint/{name}", "# path: reason\n")
     shutil.copy(os.path.join(tree.ROOT, ".clang-format"), folder)
     for path, text in GOOD.items():
