@@ -31,6 +31,7 @@ PLANS = {
     "both": {"pp": 2, "dp": 2},
 }
 BATCH, SEQ, EARLY, LATE = 8, 16, 3, 6
+WHOLE = "step-" + "?" * 12 + "/state.json"  # a checkpoint that has its name: no ".part"
 RUN = ["--lr", 3e-3, "--warmup", 2, "--schedule", "constant", "--seed", 5, "--quiet"]
 
 
@@ -255,14 +256,14 @@ def killed(jobs, points):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=e2e.environment())
         # from the first checkpoint on, so that a save is likely under way
         until = time.monotonic() + 10
-        while not (kept.is_dir() and any(kept.glob("step-*/state.json"))):
+        while not (kept.is_dir() and any(kept.glob(WHOLE))):
             if job.poll() is not None or time.monotonic() > until:
                 break
             time.sleep(0.001)
         time.sleep(draw.random() * 0.02)
         job.send_signal(signal.SIGKILL)
         job.wait()
-        if not list(kept.glob("step-*/state.json")):
+        if not list(kept.glob(WHOLE)):
             raise Failed(f"point {point}: it was killed before it saved anything")
         end = jobs.place("end")
         jobs.run(name, steps, "--resume", kept, "--save", end)
@@ -271,7 +272,7 @@ def killed(jobs, points):
         resumed += 1
     cut = jobs.place("cut")
     shutil.copytree(kept, cut)
-    for path in sorted(cut.glob("step-*"))[-1].glob("*.safetensors"):
+    for path in sorted(cut.glob(WHOLE))[-1].parent.glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-100])
     after = jobs.run(name, steps, "--resume", cut, code=None)
     if isinstance(after, list) or ".safetensors" not in after.stderr:
