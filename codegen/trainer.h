@@ -56,6 +56,7 @@ typedef struct Trainer {
         bool used;
         int64_t capacity;                                   /* experts that a capacity counts */
         int64_t choices, experts, from, to, scratch_floats; /* of the linear that needs most */
+        bool rows;                                          /* rows go where their choices name */
     } routes;
 } Trainer;
 

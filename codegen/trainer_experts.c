@@ -204,6 +204,8 @@ void trainer_print_expert_includes(Trainer *t, Emit *out)
         emit_text(out, "#include \"templates/host/gemm_real.h\"\n"
                        "#include \"templates/host/route.c\"\n"
                        "#include \"templates/host/expert.c\"\n");
+    if (t->routes.rows)
+        emit_text(out, "#include \"templates/host/rows.c\"\n");
 }
 
 void trainer_print_expert_scratch(Trainer *t, Emit *out)

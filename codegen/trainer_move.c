@@ -149,10 +149,86 @@ static void print_permute(BodyPrinter *p, const Collective *c, const Move *move,
                      index_text(p, &move->order), bytes, bytes);
 }
 
+/* ---- rows that go where their choices name ---- */
+
+static bool moves_rows(const BodyPrinter *p, const Inst *inst)
+{
+    return move_is_routed(p->body->net, body_value(p, inst->in[0]), &inst->move);
+}
+
+/* Who has what, and how wide a row is, as a value. */
+static const char *rows_text(BodyPrinter *p, const Inst *inst)
+{
+    const Move *move = &inst->move;
+    const Value *value = body_value(p, inst->in[0]);
+    const Net *net = p->body->net;
+    int axis = value_routed_axis(net, value);
+    const Copy *ragged = body_copy(p, move->from == axis ? inst->in[0] : inst->out[0]);
+    long long n = list_extent(&p->t->plan->mesh, &move->atoms),
+              named = net->dims.at[net->dims.at[value->dim[axis]].among].extent / n;
+    p->t->routes.rows = true;
+    return arena_printf(p->t->arena,
+                        "&(const LpRows){.rows = %lld, .members = %lld, .me = %s, .named = %lld, "
+                        ".elements = %lld, .width = %d, .room = %lld}",
+                        (long long)body_copy(p, inst->in[inst->ins - 1])->elements, n,
+                        index_text(p, &move->atoms), named,
+                        (long long)body_extent(ragged, axis + 1, value->axes),
+                        dtype_bytes(ragged->dtype), (long long)ragged->local[axis]);
+}
+
+/* A call that counts the rows of this rank's block, for which there may be no room. */
+static void print_must_fit(BodyPrinter *p, const Inst *inst, const char *count)
+{
+    const Value *value = body_value(p, inst->in[0]);
+    int axis = value_routed_axis(p->body->net, value);
+    const Copy *ragged = body_copy(p, inst->move.from == axis ? inst->in[0] : inst->out[0]);
+    emit_line(p->emit, "lp_must_fit(\"%s\", %s, %lld);",
+              emit_clean(p->t->arena, p->body->graph->name, CLEAN_NAME), count,
+              (long long)ragged->local[axis]);
+}
+
+/* Sizes first: of what goes out, and behind them of what comes in. */
+static void print_rows_exchange(BodyPrinter *p, const Collective *c, const Inst *inst)
+{
+    int in = inst->in[0], out = inst->out[0], by = inst->in[1];
+    bool back = inst->move.from != 0;
+    const char *sizes = pack_room(p, 2 * c->n * (int64_t)sizeof(int64_t));
+    const char *give = arena_printf(p->t->arena, "(int64_t *)(%s)", sizes);
+    const char *take = arena_printf(p->t->arena, "(int64_t *)(%s) + %lld", sizes, c->n);
+    const char *room = pack_room(p, body_copy(p, back ? out : in)->bytes);
+    const char *rows = rows_text(p, inst);
+    print_must_fit(p, inst,
+                   arena_printf(p->t->arena, "lp_rows_sizes(%s, %s, %s, %s)", rows,
+                                body_reads(p, by), back ? take : give, back ? give : take));
+    if (!back) {
+        emit_line(p->emit, "lp_rows_pack(%s, %s, %s, %s, %s);", rows, body_reads(p, by), give,
+                  body_reads(p, in), room);
+        emit_line(p->emit, "lp_rows_fill(%s, %s, %s);", rows, take, body_writes(p, out));
+    }
+    emit_line(p->emit, "lp_all_to_all_v(%s, %s, %s, %s, %s, %s, %s);", c->event, c->comm,
+              back ? body_reads(p, in) : room, give, back ? room : body_writes(p, out), take,
+              c->dtype);
+    if (back)
+        p->unpack[c->inst] = arena_printf(p->t->arena, "lp_rows_unpack(%s, %s, %s, %s);", rows,
+                                          body_reads(p, by), room, body_writes(p, out));
+}
+
+static void print_rows_cut(BodyPrinter *p, const Inst *inst)
+{
+    int in = inst->in[0], by = inst->in[inst->ins - 1];
+    bool names = body_value(p, in)->number == NUM_INDEX;
+    print_must_fit(p, inst,
+                   arena_printf(p->t->arena, "lp_rows_cut(%s, %s, %s, %d, %s)", rows_text(p, inst),
+                                body_reads(p, by), body_reads(p, in), names ? 255 : 0,
+                                body_writes(p, inst->out[0])));
+}
+
 bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
 {
     const Move *move = &inst->move;
     int in = inst->in[0], out = inst->out[0];
+    if (move->kind == MOVE_SLICE && moves_rows(p, inst))
+        return print_rows_cut(p, inst), true;
     if (move->kind == MOVE_SLICE)
         return print_slice(p, move, in, out), true;
     if (move->kind == MOVE_OWN || move->kind == MOVE_PAD)
@@ -165,6 +241,8 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",
         .n = list_extent(&p->t->plan->mesh, &move->atoms),
         .inst = index};
+    if (moves_rows(p, inst))
+        return print_rows_exchange(p, &c, inst), true;
     switch (move->kind) {
     case MOVE_ALL_REDUCE:
         return print_all_reduce(p, &c, in, out), true;

@@ -22,7 +22,9 @@ typedef int32_t NodeId;
 
 enum { MAX_AXES = 6, MAX_IN = 9, MAX_OUT = 3, MAX_LETTERS = 12, NONE = -1 };
 
-typedef enum { DIM_BATCH, DIM_SEQUENCE, DIM_OTHER } DimKind;
+/* A routed dim counts the choices of a token among other things (experts). What has it may be cut
+ * over ranks by whom the choices name, not by position: see place.h. */
+typedef enum { DIM_BATCH, DIM_SEQUENCE, DIM_OTHER, DIM_ROUTED } DimKind;
 
 typedef struct Dim {
     const char *name; /* identifier */
@@ -31,6 +33,7 @@ typedef struct Dim {
     int64_t extent; /* what memory and kernels see; the batch dim is the *global* micro-batch */
     int64_t used;   /* <= extent: beyond it are padding rows that index-valued ops leave out
                        (vocabulary) */
+    DimId among;    /* of a routed dim: what its choices name */
 } Dim;
 
 /* A draw is keyed by the layer, its link's place in the chain, and by its site in the block. */
@@ -152,6 +155,8 @@ typedef struct Net {
     VEC(Link) chain;
     VEC(NetParam) params; /* in chain order */
     DimId batch, sequence;
+    int64_t room_percent; /* rows that a rank has room for where they are cut by whom they name, in
+                              hundredths of an even share; 0: for all that can come */
 } Net;
 
 /* An empty Net. */
@@ -226,6 +231,25 @@ bool op_draws(OpId op);
 /* The stream of what a site of a link draws. */
 uint32_t draw_stream(int64_t layer, int64_t site);
 int64_t extent_product(int64_t a, int64_t b); /* BUG beyond 2^63 */
+
+/* ---- graph_route.c: what is chosen per token ---- */
+
+/* The axis of a value that has a routed dim, or NONE. */
+int value_routed_axis(const Net *net, const Value *value);
+/* The letter of a node whose splitting cuts the rows of its routed letter: it stands for what the
+ * choices name, and the node is told its origin. NONE when the node has none. */
+int node_naming_letter(const Net *net, const Node *node);
+/* The choices by which what has a routed dim is cut, the same for all of a class: operand 0 of the
+ * nodes that read or make rows for what they name. NONE when there are none, or they differ. */
+ValueId graph_route(const Graph *graph, DimId routed);
+/* Per node: does it work on single choices, so that it can run where what they name lives? Nodes
+ * that name something by a choice, and those whose operands all have the routed dim and one of
+ * which such a node makes; constants that only they read. None in a class whose choices differ. */
+bool *graph_routed_nodes(Arena *arena, const Graph *graph);
+/* Rows of one rank when `tokens` with `choices` each are cut over `ranks` by which of `named`
+ * things they name: room for them, and an even share. */
+int64_t route_room(const Net *net, int64_t tokens, int64_t choices, int64_t named, int64_t ranks);
+int64_t route_share(int64_t tokens, int64_t choices, int64_t ranks);
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */
 int64_t node_flops(const Net *net, const Node *node);

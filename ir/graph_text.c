@@ -20,7 +20,7 @@
 #include "ir/base/json_locate.h"
 #include "ir/sig.h"
 
-static const char *const kind_text[] = {"batch", "sequence", "other"};
+static const char *const kind_text[] = {"batch", "sequence", "other", "routed"};
 static const char *const init_text[] = {"normal", "ones", "zeros"};
 static const char *const flow_text[] = {"F", "I", "W"};
 
@@ -115,8 +115,11 @@ void net_put_text(Str *str, const Net *net)
     str_putf(str, "net %s\n", net->name);
     for (int i = 0; i < net->dims.n; i++) {
         const Dim *dim = &net->dims.at[i];
-        str_putf(str, "dim %s %s letter=%c extent=%" PRId64 " used=%" PRId64 "\n", dim->name,
+        str_putf(str, "dim %s %s letter=%c extent=%" PRId64 " used=%" PRId64, dim->name,
                  kind_text[dim->kind], dim->letter, dim->extent, dim->used);
+        if (dim->kind == DIM_ROUTED)
+            str_putf(str, " among=%d", dim->among);
+        str_putc(str, '\n');
     }
     for (int i = 0; i < net->classes.n; i++) {
         str_putf(str, "class %s\n", net->classes.at[i]->name);
@@ -187,13 +190,26 @@ static const char *keyed(Parser *p, int word, const char *key)
     return NULL;
 }
 
+/* By its number, as it may still come. */
+static bool parse_among(Parser *p, DimId *ret)
+{
+    const char *among = keyed(p, 6, "among");
+    int64_t dim = 0;
+    if (!among)
+        return false;
+    if (!parse_int(among, 0, INT16_MAX, &dim))
+        return fail(p, 6, "among is the number of a dim, counted from 0");
+    *ret = (DimId)dim;
+    return true;
+}
+
 static bool line_dim(Parser *p)
 {
     Net *net = p->net;
-    if (p->words != 6)
+    if (p->words != 6 && p->words != 7)
         return fail(p, 0, "a dim has a name, a kind, letter=, extent= and used=");
     const char *name = p->word[1].text;
-    int kind = word_index(p->word[2].text, kind_text, 3);
+    int kind = word_index(p->word[2].text, kind_text, 4);
     const char *letter = keyed(p, 3, "letter"), *extent = keyed(p, 4, "extent");
     const char *used = keyed(p, 5, "used");
     if (!letter || !extent || !used)
@@ -201,12 +217,16 @@ static bool line_dim(Parser *p)
     if (!name_is_identifier(name, false) || net_dim(net, name) != NONE)
         return fail(p, 1, "\"%s\" is not a new identifier", name);
     if (kind == NONE)
-        return fail(p, 2, "a dim is batch, sequence or other");
+        return fail(p, 2, "a dim is batch, sequence, other or routed");
     bool small = letter[0] >= 'a' && letter[0] <= 'z', big = letter[0] >= 'A' && letter[0] <= 'Z';
     if ((!small && !big) || letter[1] != '\0' || sig_dim(net, letter[0]) != NONE ||
         letter[0] == 't')
         return fail(p, 3, "\"%s\" is not a free letter", letter);
+    if ((p->words == 7) != (kind == DIM_ROUTED))
+        return fail(p, 6, "a routed dim, and no other, says among= which dim it chooses");
     Dim dim = {.name = name, .letter = letter[0], .kind = (DimKind)kind};
+    if (kind == DIM_ROUTED && !parse_among(p, &dim.among))
+        return false;
     if (!parse_int(extent, 1, INT64_C(1) << 40, &dim.extent))
         return fail(p, 4, "an extent is 1 to 2^40");
     if (!parse_int(used, 1, dim.extent, &dim.used))

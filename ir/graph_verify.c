@@ -61,7 +61,10 @@ static void verify_dims(Verifier *v)
                   (long long)dim->extent);
         batches += dim->kind == DIM_BATCH && i == net->batch;
         sequences += dim->kind == DIM_SEQUENCE && i == net->sequence;
-        if (dim->kind != DIM_OTHER && i != net->batch && i != net->sequence)
+        if (dim->kind == DIM_ROUTED && (dim->among < 0 || dim->among >= net->dims.n ||
+                                        net->dims.at[dim->among].kind != DIM_OTHER))
+            fault(v, "dim %s chooses among no dim", dim->name);
+        if (dim->kind < DIM_OTHER && i != net->batch && i != net->sequence)
             fault(v, "dim %s is a second batch or sequence", dim->name);
         for (int j = 0; j < i; j++) {
             if (str_eq(net->dims.at[j].name, dim->name))

@@ -35,10 +35,27 @@ static int64_t two_width_flops(const Node *node, const int64_t extent[MAX_LETTER
     return extent_product(pairs, sum);
 }
 
+/* Of rows that were cut by whom they name, an even share of all: their room is larger. */
+static int64_t of_room(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS],
+                       int routed, int64_t flops)
+{
+    int naming = node_naming_letter(net, node);
+    int64_t each = extent[naming], ranks = letter_extent(net, node, naming) / each;
+    int64_t choices = letter_extent(net, node, routed), most = choices < each ? choices : each;
+    int64_t least = flops / (ranks * most) * choices;
+    int64_t even = net->room_percent ? flops / net->room_percent * 100 : 0;
+    return least > even ? least : even;
+}
+
 /* Of the work of all experts the part of those in a block: choices fall on all alike. */
 static int64_t of_experts(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS],
                           int64_t flops)
 {
+    int naming = node_naming_letter(net, node);
+    for (int l = 0; l < node->sig.letters && naming != NONE; l++)
+        if (net->dims.at[node->sig.dim[l]].kind == DIM_ROUTED &&
+            extent[naming] < letter_extent(net, node, naming))
+            return of_room(net, node, extent, l, flops);
     for (int l = 0; l < node->sig.letters; l++) {
         int64_t all = letter_extent(net, node, l);
         if ((node->sig.base >> l & 1) && extent[l] < all)

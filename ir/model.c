@@ -463,19 +463,26 @@ static bool check_job(Diag *diag, const char *what, int64_t value, int64_t max)
 Net *model_read(Arena *arena, Diag *diag, Json model, int64_t batch, int64_t sequence,
                 int64_t pad_vocabulary)
 {
+    Reading reading = {batch, sequence, pad_vocabulary, false};
+    return model_read_as(arena, diag, model, &reading);
+}
+
+Net *model_read_as(Arena *arena, Diag *diag, Json model, const Reading *reading)
+{
     const char *name = NULL;
-    Reader r = {.arena = arena, .diag = diag, .init_std = 0.02};
-    if (!check_job(diag, "micro-batch", batch, max_extent) ||
-        !check_job(diag, "sequence length", sequence, max_extent) ||
-        !check_job(diag, "vocabulary multiple", pad_vocabulary, 1 << 20) ||
+    Reader r = {.arena = arena, .diag = diag, .init_std = 0.02, .routed = reading->routed};
+    if (!check_job(diag, "micro-batch", reading->batch, max_extent) ||
+        !check_job(diag, "sequence length", reading->sequence, max_extent) ||
+        !check_job(diag, "vocabulary multiple", reading->pad_vocabulary, 1 << 20) ||
         !check_head(&r, model, &name))
         return NULL;
     r.net = net_new(arena, name);
     r.names = name_table_new(arena);
     Json blocks = json_get(model, "blocks");
-    if (!read_dims(&r, json_get(model, "dims"), batch, sequence) || !json_want_object(blocks))
+    if (!read_dims(&r, json_get(model, "dims"), reading->batch, reading->sequence) ||
+        !json_want_object(blocks))
         return NULL;
-    pad_vocabulary_dims(&r, blocks, pad_vocabulary);
+    pad_vocabulary_dims(&r, blocks, reading->pad_vocabulary);
     if (!read_chain(&r, json_get(model, "chain"), blocks) || !check_total(&r, model))
         return NULL;
     net_collect_params(r.net);

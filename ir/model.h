@@ -10,6 +10,13 @@
  * table and of the head is padded to a multiple of `pad_vocabulary` (>= 1). */
 Net *model_read(Arena *arena, Diag *diag, Json model, int64_t batch, int64_t sequence,
                 int64_t pad_vocabulary);
+/* What a model is read for. */
+typedef struct Reading {
+    int64_t batch, sequence, pad_vocabulary;
+    bool routed; /* experts may live apart from the tokens: the dims of choices are routed, and
+                    every choice has a row of its own in front of its expert */
+} Reading;
+Net *model_read_as(Arena *arena, Diag *diag, Json model, const Reading *reading);
 /* The same for a file. The document stays valid in the arena (for embedding it in a plan). */
 Net *model_load(Arena *arena, Diag *diag, const char *path, int64_t batch, int64_t sequence,
                 int64_t pad_vocabulary, JsonDoc **ret_doc);

@@ -11,6 +11,7 @@ typedef struct Reader {
     Diag *diag;
     Net *net;
     double init_std;
+    bool routed;            /* choices have rows of their own, which may go where they name */
     bool packed;            /* sequences hold several documents, which do not see each other */
     NameTable names;        /* of the net's parameters so far */
     const char **dim_names; /* for suggestions; dims.n of them */

@@ -74,6 +74,23 @@ static bool router_fits(Reader *r, const Router *a)
     return true;
 }
 
+/* The dim of the choices becomes routed where experts may live apart. */
+static bool router_routes(Reader *r, const Router *a)
+{
+    Dim *dim = &r->net->dims.at[a->k];
+    if (!r->routed)
+        return true;
+    if (dim->kind == DIM_ROUTED ? dim->among != a->experts : dim->kind != DIM_OTHER) {
+        json_fail(json_get(a->op, "k"), "dim %s counts choices among two sets of experts",
+                  dim->name);
+        diag_help(r->diag, "give this router's choices a dim of their own");
+        return false;
+    }
+    dim->kind = DIM_ROUTED;
+    dim->among = a->experts;
+    return true;
+}
+
 /* Shorter spellings for nodes that the file does not name. */
 static const char *named(Reader *r, const Router *a, const char *what)
 {
@@ -293,6 +310,8 @@ bool model_read_router(Reader *r, Json op)
     }
     if (!router_fits(r, &a))
         return false;
+    if (!router_routes(r, &a))
+        return false;
     a.row = model_shape_letters(r, a.rows.dim, a.rows.axes);
     a.all = model_letters(r, a.logits);
     a.few = arena_printf(r->arena, "%s%s", a.row, model_shape_letters(r, &a.k, 1));
@@ -337,6 +356,23 @@ static bool choice_of(Reader *r, Json at, ValueId *ret)
     return false;
 }
 
+/* A row of the tokens for each of their choices; those of one value are made once. */
+static ValueId rows_of_choices(Reader *r, ValueId in, ValueId choice)
+{
+    const char *name = arena_printf(r->arena, "%s.each", r->graph->values.at[in].name);
+    ValueId known = graph_find(r->graph, name);
+    Shape x = model_shape_of(r, in), c = model_shape_of(r, choice);
+    int tokens = c.axes - 1;
+    Shape made = c;
+    memcpy(made.dim + c.axes, x.dim + tokens, (size_t)(x.axes - tokens) * sizeof *made.dim);
+    made.axes = x.axes + 1;
+    if (known != NONE && model_same_shape(model_shape_of(r, known), made))
+        return known;
+    const char *to = model_shape_letters(r, made.dim, made.axes);
+    return model_node(r, OP_BROADCAST, graph_fresh_name(r->graph, name),
+                      arena_printf(r->arena, "%s->%s", model_letters(r, in), to), NULL, &in, 1);
+}
+
 /* Each choice's row of a table; over several dims it is a product with a one. */
 static ValueId expert_bias(Reader *r, const char *out, ValueId choice, ValueId bias,
                            const char *made)
@@ -347,7 +383,7 @@ static ValueId expert_bias(Reader *r, const char *out, ValueId choice, ValueId b
     if (r->graph->values.at[bias].axes == 2)
         return model_node(r, OP_LOOKUP, name, arena_printf(r->arena, "%s,%s->%s", cl, bl, made),
                           NULL, (ValueId[]){choice, bias}, 2);
-    const char *row = model_shape_letters(r, c.dim, c.axes - 1);
+    const char *row = model_shape_letters(r, c.dim, c.axes - (r->routed ? 0 : 1));
     ValueId ones = model_node(r, OP_ONES, arena_printf(r->arena, "%s.ones", out),
                               arena_printf(r->arena, "->%s", row), NULL, NULL, 0);
     return model_node(r, OP_EXPERT, name, arena_printf(r->arena, "%s,%s,%s->%s", cl, row, bl, made),
@@ -391,6 +427,8 @@ bool model_read_expert_linear(Reader *r, Json op)
         return false;
     }
     Shape made = c, w = {.axes = 1, .dim = {experts}};
+    if (r->routed && rest == c.axes - 1 && model_axes_fit(r, op, x.axes + 1, "the rows"))
+        in = rows_of_choices(r, in, choice);
     if (!model_axes_fit(r, op, c.axes + to.axes, "the output") ||
         !model_axes_fit(r, op, 1 + to.axes + from.axes, "the weight"))
         return false;

@@ -71,6 +71,8 @@ Pins pins_none(void)
                   .recompute = -1,
                   .cp_by = -1,
                   .cp_heads = -1,
+                  .ep = -1,
+                  .room = -1,
                   .block = -1,
                   .chunks = -1};
 }
@@ -168,18 +170,31 @@ static bool pin_cross(Diag *diag, const char *text, Pins *ret)
     return false;
 }
 
+/* Less than an even share is never enough for all. */
+static bool room_is_enough(Diag *diag, const Pins *pins)
+{
+    if (pins->room <= 0 || pins->room >= 100)
+        return true;
+    diag_error(diag, NO_SPAN, "pin room=%d: less than an even share of the rows of experts",
+               pins->room);
+    diag_help(diag, "give 100 or more, in percent; 0 is room for all that can come");
+    return false;
+}
+
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",     "cp",       "dp",    "pp",    "cp_heads",
-                                       "chunks", "zero",     "sp",    "block", "recompute",
-                                       "mbs",    "schedule", "cp_by", "layers"};
+    static const char *const keys[] = {"tp",  "cp",       "dp",    "pp",    "cp_heads", "chunks",
+                                       "ep",  "zero",     "sp",    "room",  "block",    "recompute",
+                                       "mbs", "schedule", "cp_by", "layers"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
-    int *const field[] = {&ret->tp,     &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads,
-                          &ret->chunks, &ret->zero, &ret->sp, &ret->block};
-    static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64, 1 << 20, 16, 1, 1, 7};
-    for (int i = 0; i < 9; i++)
+    int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
+                          &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
+    static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64,     1 << 20, 16,
+                               1 << 20, 1,       1,       100000, 7};
+    for (int i = 0; i < 11; i++)
         if (str_eq(key, keys[i]))
-            return pin_int(diag, key, value, i < 6 ? 1 : 0, most[i], field[i]);
+            return pin_int(diag, key, value, i < 7 ? 1 : 0, most[i], field[i]) &&
+                   room_is_enough(diag, ret);
     if (str_eq(key, "cp_by"))
         return pin_cross(diag, value, ret);
     if (str_eq(key, "recompute")) {
@@ -203,8 +218,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
               near ? "did you mean %s?"
-                   : "pins are tp cp dp pp cp_by cp_heads zero sp block recompute mbs schedule "
-                     "chunks layers",
+                   : "pins are tp cp dp pp cp_by cp_heads ep room zero sp block recompute mbs "
+                     "schedule chunks layers",
               near);
     return false;
 }
@@ -268,14 +283,18 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     const struct {
         Role role;
         int extent;
-    } part[] = {{ROLE_TP, tp / groups},
-                {ROLE_TP, groups},
-                {ROLE_CP, degrees->cp_heads},
-                {ROLE_CP, degrees->cp / degrees->cp_heads},
-                {ROLE_DP, degrees->dp}};
+        bool ep;
+    } part[] = {
+        {ROLE_TP, tp / groups, false},       {ROLE_TP, groups, false},
+        {ROLE_CP, degrees->cp_heads, false}, {ROLE_CP, degrees->cp / degrees->cp_heads, false},
+        {ROLE_DP, degrees->ep, true},        {ROLE_DP, degrees->dp / degrees->ep, false}};
     bool good = true;
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        int first = mesh.n;
         good = good && put_atoms(&mesh, cluster, part[i].role, part[i].extent, &stride);
+        for (int a = first; a < mesh.n && part[i].ep; a++)
+            mesh.ep = (AtomSet)(mesh.ep | 1u << a);
+    }
     if (!good) {
         diag_error(diag, NO_SPAN, "tp %d x cp %d x dp %d needs more than %d atoms", tp, degrees->cp,
                    degrees->dp, MAX_ATOMS);

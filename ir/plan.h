@@ -61,6 +61,7 @@ typedef struct Plan {
     int64_t micro_batch; /* sequences per data-parallel rank and micro-batch */
     int micro_batches;   /* per step */
     int64_t pad_vocabulary;
+    int64_t room_percent; /* of rows that meet their experts on other ranks: Net.room_percent */
     ScheduleKind schedule;
     const Schedule *table; /* the rows of SCHEDULE_TABLE */
     int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
@@ -86,6 +87,9 @@ typedef struct Pins {
     int tp, cp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
     int cp_by;                               /* a Cross, of the cp ranks that cp_heads leaves */
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
+    int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */
+    int room;     /* rows of experts a rank has room for, in percent of an even share; 0: all that
+                     can come */
     int block;    /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;  /* of schedule_text */
@@ -110,9 +114,10 @@ typedef struct Degrees {
     int tp, cp, dp;
     int cp_heads;     /* a divisor of cp that gets atoms of its own, or 1 */
     int64_t kv_heads; /* splits tp where it does not divide; 0: nothing does */
+    int ep;           /* the same of dp: ranks that share experts */
 } Degrees;
 /* Atoms of a stage on this cluster: prime-power factors in rank order, tp innermost, then cp, then
- * dp. False after an error that says what does not fit. */
+ * dp, those that share experts first. False after an error that says what does not fit. */
 bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret);
 /* The first atoms of a role, in rank order, that are `extent` ranks together. */
 AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);

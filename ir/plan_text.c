@@ -111,8 +111,11 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "stages", json_integer(plan->stages));
     for (int a = 0; a < plan->mesh.n; a++) {
         const Atom *atom = &plan->mesh.atom[a];
-        json_array_append_new(mesh, json_pack("{s:i,s:s,s:i}", "extent", atom->extent, "role",
-                                              role_text[atom->role], "level", atom->level));
+        json_t *each = json_pack("{s:i,s:s,s:i}", "extent", atom->extent, "role",
+                                 role_text[atom->role], "level", atom->level);
+        if (plan->mesh.ep >> a & 1)
+            json_object_set_new(each, "experts", json_string(role_text[ROLE_EP]));
+        json_array_append_new(mesh, each);
         if (plan->state_atoms >> a & 1)
             json_array_append_new(state, json_integer(a));
     }
@@ -120,6 +123,8 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "micro_batch", json_integer(plan->micro_batch));
     json_object_set_new(root, "micro_batches", json_integer(plan->micro_batches));
     json_object_set_new(root, "pad_vocabulary", json_integer(plan->pad_vocabulary));
+    if (plan->room_percent)
+        json_object_set_new(root, "room_percent", json_integer(plan->room_percent));
     json_object_set_new(root, "schedule", json_string(schedule_text[plan->schedule]));
     if (plan->chunks > plan->stages)
         json_object_set_new(root, "chunks", json_integer(plan->chunks));
@@ -348,7 +353,7 @@ static bool read_state_atoms(Json state, Plan *plan)
 
 static bool read_mesh(Json root, Plan *plan)
 {
-    static const char *const keys[] = {"extent", "role", "level"};
+    static const char *const keys[] = {"extent", "role", "level", "experts"};
     Json mesh = json_get(root, "mesh");
     int64_t ranks = 1;
     if (!json_want_array(mesh))
@@ -363,12 +368,17 @@ static bool read_mesh(Json root, Plan *plan)
         Json atom = json_at(mesh, a);
         int64_t extent, level;
         int role;
-        if (!json_want_object(atom) || !json_only_keys(atom, keys, 3) ||
+        static const char *const ep[] = {"ep"};
+        int experts = NONE;
+        if (!json_want_object(atom) || !json_only_keys(atom, keys, 4) ||
             !json_int(json_get(atom, "extent"), 2, RANKS_MAX, &extent) ||
             !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
-            !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level))
+            !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level) ||
+            (json_has(atom, "experts") && !json_word(json_get(atom, "experts"), ep, 1, &experts)))
             return false;
         plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
+        if (experts != NONE)
+            plan->mesh.ep = (AtomSet)(plan->mesh.ep | 1u << a);
         ranks *= extent;
         if (ranks > RANKS_MAX) {
             json_fail(atom, "the extents so far multiply to more than %d ranks", RANKS_MAX);
@@ -389,7 +399,9 @@ static bool read_numbers(Json root, Plan *plan)
         !json_int(json_get(root, "micro_batches"), 1, 1 << 20, &micros) ||
         !json_int(json_get(root, "pad_vocabulary"), 1, 1 << 20, &plan->pad_vocabulary) ||
         !json_int(json_get(root, "bucket_bytes"), 1, INT64_C(1) << 50, &plan->bucket_bytes) ||
-        !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule))
+        !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule) ||
+        (json_has(root, "room_percent") &&
+         !json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)))
         return false;
     plan->ranks = (int)ranks;
     plan->stages = (int)stages;
@@ -451,7 +463,8 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
                                        "ranks",         "stages",         "mesh",     "micro_batch",
                                        "micro_batches", "pad_vocabulary", "schedule", "first_link",
                                        "state_atoms",   "bucket_bytes",   "classes",  "predicted",
-                                       "pins",          "rows",           "chunks",   "table"};
+                                       "pins",          "rows",           "chunks",   "table",
+                                       "room_percent"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
@@ -459,10 +472,12 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         !read_numbers(root, plan) || !plan_read_rows(json_get(root, "rows"), plan))
         return false;
     int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
-    Net *net = model_read(arena, diag, json_get(root, "model"), batch, plan->job.sequence,
-                          plan->pad_vocabulary);
+    Reading reading = {batch, plan->job.sequence, plan->pad_vocabulary,
+                       role_atoms(&plan->mesh, ROLE_EP) != 0};
+    Net *net = model_read_as(arena, diag, json_get(root, "model"), &reading);
     if (!net)
         return false;
+    net->room_percent = plan->room_percent;
     Json classes = json_get(root, "classes");
     if (!json_want_array(classes))
         return false;

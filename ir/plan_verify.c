@@ -86,6 +86,14 @@ static bool verify_counts(const Verify *v)
 static bool verify_mesh(const Verify *v)
 {
     const Mesh *mesh = &v->plan->mesh;
+    for (int a = 0; a < mesh->n; a++) {
+        if (!(mesh->ep >> a & 1) || mesh->atom[a].role == ROLE_DP)
+            continue;
+        fault(v, at_key(at_index(at_key(v->file, "mesh"), a), "experts"),
+              SAY(v, "atom a%d shares experts and has role %s", a, role_text[mesh->atom[a].role]));
+        diag_help(v->diag, "the ranks that share experts are data-parallel: role dp");
+        return false;
+    }
     for (int a = 0; v->plan->cluster && a < mesh->n; a++) {
         if (mesh->atom[a].level < v->plan->cluster->levels)
             continue;

@@ -51,12 +51,13 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     Variant *variant = variant_of_plan(arena, plan, net);
     const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
     CHECK(rows != NULL);
-    Deck *deck = deck_new(arena, problem, variant, 1, schedule_splits(rows));
+    DeckKey key = {.micro_batch = 1, .ep = 1, .split = schedule_splits(rows)};
+    Deck *deck = deck_new(arena, problem, variant, &key);
     Order *order = order_new(arena, plan->schedule, rows);
     int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Family *family = family_new(arena, problem, deck, order, dp, plan->state_atoms != 0);
     CHECK(family != NULL);
-    family->mesh = plan->mesh;
+    family->mesh = deck->mesh = plan->mesh;
     family->state_atoms = family->pricer.state_atoms = plan->state_atoms;
     family->bucket_bytes = plan->bucket_bytes;
     return family;
@@ -159,6 +160,10 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     if (pins->cp > 1)
         str_putf(&text, "cp %d x ", pins->cp);
     str_putf(&text, "dp %d x pp %d", pins->dp, pins->pp);
+    if (pins->ep > 1)
+        str_putf(&text, ", ep %d", pins->ep);
+    if (pins->ep > 1 && pins->room > 0)
+        str_putf(&text, " (room %d %%)", pins->room);
     if (pins->pp > 1)
         str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
     if (pins_chunks(pins) > pins->pp)

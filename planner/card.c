@@ -233,19 +233,42 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     return card;
 }
 
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch,
-               bool split)
+/* What choices name divides by the ranks that share it. */
+static bool experts_divide(const Net *net, int ranks)
+{
+    for (int d = 0; d < net->dims.n; d++)
+        if (net->dims.at[d].kind == DIM_ROUTED &&
+            net->dims.at[net->dims.at[d].among].extent % ranks != 0)
+            return false;
+    return true;
+}
+
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, const DeckKey *key)
 {
     Deck *deck = ARENA_NEW(arena, Deck);
     deck->variant = variant;
-    deck->micro_batch = micro_batch;
-    deck->split = split;
-    int64_t batch = variant->net->dims.at[variant->net->batch].extent * micro_batch;
+    deck->key = *key;
+    deck->mesh = variant->mesh;
+    int ep = key->ep > 1 ? key->ep : 1;
+    Degrees degrees = spread_degrees(&variant->key.spread, ep, variant->net);
+    degrees.ep = ep;
+    if (ep > 1 && (!experts_divide(variant->net, ep) ||
+                   !mesh_build(diag_new(arena), problem->cluster, &degrees, &deck->mesh)))
+        return NULL;
+    int64_t batch = variant->net->dims.at[variant->net->batch].extent * key->micro_batch * ep;
     deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
-    deck->pricer = (Pricer){problem->cluster, deck->net, &variant->mesh,
-                            recipe_by_name(problem->job.recipe), 0};
+    if (ep > 1)
+        deck->net->room_percent = key->room > 0 ? key->room : 0;
+    deck->pricer =
+        (Pricer){problem->cluster, deck->net, &deck->mesh, recipe_by_name(problem->job.recipe), 0};
     deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);
-    for (int c = 0; c < deck->net->classes.n; c++)
-        deck->card[c] = card_make(arena, &deck->pricer, &variant->class[c], c, split);
+    for (int c = 0; c < deck->net->classes.n; c++) {
+        ClassPlan *plan = &variant->class[c];
+        if (ep > 1) {
+            plan = ARENA_NEW(arena, ClassPlan);
+            variant_lift(arena, variant, &deck->mesh, c, plan);
+        }
+        deck->card[c] = card_make(arena, &deck->pricer, plan, c, key->split);
+    }
     return deck;
 }

@@ -44,17 +44,23 @@ typedef struct Card {
 
 /* The card of one class, on the pricer's net and mesh; split: with its backward in two parts. */
 Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split);
-/* Cards of all classes of a variant for so many sequences a micro-batch, on its own mesh. */
+/* Cards of all classes of a variant for so many sequences a micro-batch and rank, on its own mesh
+ * and the ranks that share experts. */
+typedef struct DeckKey {
+    int64_t micro_batch;
+    int ep, room; /* as in Pins */
+    bool split;   /* backward in two parts */
+} DeckKey;
 typedef struct Deck {
     const Variant *variant;
-    int64_t micro_batch;
-    bool split; /* backward in two parts */
-    const Net *net;
+    DeckKey key;
+    Mesh mesh;
+    Net *net;
     Pricer pricer;
     Card *card; /* per class */
 } Deck;
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, int64_t micro_batch,
-               bool split);
+/* NULL when there is no such mesh, or experts do not divide. */
+Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, const DeckKey *key);
 /* Lengths of the instructions of a body, list after list. */
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body);
 

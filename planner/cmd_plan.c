@@ -243,7 +243,11 @@ int cmd_plan(int argc, char **argv)
             "parallel,\nrecompute, labels of blocks (time against bytes), and every cut of the "
             "layers into stages;\npins narrow it. A pinned schedule may also be interleaved "
             "(chunks=2 or more), zbh1, zbv,\n"
-            "dualpipev, or rows in a file, x.csv: layers are then even over the chunks, or pinned.",
+            "dualpipev, or rows in a file, x.csv: layers are then even over the chunks, or "
+            "pinned.\n"
+            "Experts are shared by ranks where a pin says so: ep=4, and room=200 for rows of "
+            "twice\n"
+            "an even share (else there is room for all that can come).",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -170,10 +170,39 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
     return true;
 }
 
+bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    if (pins->ep <= 1)
+        return true;
+    if (!problem->routed) {
+        diag_error(diag, NO_SPAN, "pin ep=%d: %s has no experts", pins->ep, problem->net->name);
+        diag_help(diag, "leave ep out");
+        return false;
+    }
+    if (pins->dp > 0 && pins->dp % pins->ep != 0) {
+        diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", pins->ep, pins->dp);
+        diag_help(diag, "data-parallel ranks share the experts: use a divisor of dp");
+        return false;
+    }
+    const Net *net = problem->routed;
+    for (int d = 0; d < net->dims.n; d++) {
+        const Dim *dim = &net->dims.at[d];
+        int64_t experts = dim->kind == DIM_ROUTED ? net->dims.at[dim->among].extent : 0;
+        if (experts % pins->ep == 0)
+            continue;
+        diag_error(diag, NO_SPAN, "pin ep=%d does not divide %lld experts", pins->ep,
+                   (long long)experts);
+        diag_help(diag, "use a divisor of the number of experts");
+        return false;
+    }
+    return true;
+}
+
 static bool is_free(const Pins *pins)
 {
     return pins->tp < 0 && pins->cp < 0 && pins->dp < 0 && pins->pp < 0 && pins->cuts == 0 &&
-           pins->micro_batch <= 0 && pins->block < 0 && !pins->schedule && pins->chunks < 0;
+           pins->micro_batch <= 0 && pins->block < 0 && !pins->schedule && pins->chunks < 0 &&
+           pins->ep < 0;
 }
 
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
@@ -182,7 +211,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
-         !schedule_fits(diag, arena, problem, pins) || !blocks_fit(diag, search, problem, pins)))
+         !schedule_fits(diag, arena, problem, pins) || !experts_fit(diag, problem, pins) ||
+         !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -10,5 +10,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
 
 /* The sequence divides by the pinned cp, and cp by cp_heads; else false, and an error. */
 bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins);
+/* Ranks that share experts: of a model that has some, as many as divide its data-parallel ranks and
+ * its experts. False after an error. Pins are complete. */
+bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins);
 
 #endif

@@ -21,6 +21,10 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.cp = 1;
     if (pins.dp < 0 && pins.tp * pins.cp * pins.pp > 0)
         pins.dp = problem->ranks / (pins.tp * pins.cp * pins.pp);
+    if (pins.ep < 0)
+        pins.ep = 1;
+    if (pins.room < 0)
+        pins.room = 0;
     if (pins.zero < 0)
         pins.zero = 1;
     if (pins.sp < 0)
@@ -47,6 +51,10 @@ char *pins_text(Arena *arena, const Pins *pins)
              (long long)pins->micro_batch);
     if (pins_chunks(pins) > pins->pp && !pins->table)
         str_putf(&text, ",chunks=%d", pins->chunks);
+    if (pins->ep > 1)
+        str_putf(&text, ",ep=%d", pins->ep);
+    if (pins->ep > 1 && pins->room > 0)
+        str_putf(&text, ",room=%d", pins->room);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -72,7 +80,7 @@ static bool check_pins(const Problem *problem, const Pins *pins)
                   (long long)(pins->micro_batch * pins->dp));
         return false;
     }
-    return sequence_fits(problem->diag, problem, pins);
+    return sequence_fits(problem->diag, problem, pins) && experts_fit(problem->diag, problem, pins);
 }
 
 /* Chunk i gets the layers the pins say, or an even share; the first and the last link go with the
@@ -141,6 +149,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
                .micro_batch = pins->micro_batch,
                .micro_batches = (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
                .pad_vocabulary = pins->tp,
+               .room_percent = key.spread.routed && pins->room > 0 ? pins->room : 0,
                .bucket_bytes = PLAN_BUCKET_BYTES};
     const Schedule *rows = pins_rows(arena, problem->diag, pins, plan->micro_batches);
     if (!rows)
@@ -149,8 +158,11 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->table = pins->table;
     plan->chunks = rows->chunks;
     plan->holder = rows->holder;
-    Net *net = net_resize(arena, problem->net, pins->micro_batch * pins->dp, plan->pad_vocabulary);
+    Net *net = net_resize(arena, key.spread.routed ? problem->routed : problem->net,
+                          pins->micro_batch * pins->dp, plan->pad_vocabulary);
+    net->room_percent = plan->room_percent;
     Degrees degrees = spread_degrees(&key.spread, pins->dp, net);
+    degrees.ep = key.spread.routed ? pins->ep : 1;
     if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
         return NULL;
     if (pins->zero)
@@ -174,7 +186,8 @@ bool pins_same(const Pins *a, const Pins *b)
         spread[0].cp_by = spread[1].cp_by = -1;
     bool same = spread_same(&spread[0], &spread[1]) && a->dp == b->dp && a->pp == b->pp &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
-                a->block == b->block && (a->tp == 1 || a->sp == b->sp) &&
+                a->block == b->block && (a->ep > 1 ? a->ep : 1) == (b->ep > 1 ? b->ep : 1) &&
+                (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || a->zero == b->zero) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
                 pins_chunks(a) == pins_chunks(b);
@@ -217,13 +230,17 @@ static bool recomputes(const Plan *plan, const Net *net)
 
 Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net)
 {
-    return (Problem){.arena = arena,
-                     .diag = diag_new(arena),
-                     .model = plan->model,
-                     .net = (Net *)net,
-                     .cluster = plan->cluster,
-                     .job = plan->job,
-                     .ranks = plan->ranks};
+    Problem problem = {.arena = arena,
+                       .diag = diag_new(arena),
+                       .model = plan->model,
+                       .net = (Net *)net,
+                       .cluster = plan->cluster,
+                       .job = plan->job,
+                       .ranks = plan->ranks};
+    /* a model with experts has two forms, of which the plan has one */
+    if (net_has_experts(net) && !problem_read(&problem))
+        BUG("a plan's model cannot be read again");
+    return problem;
 }
 
 Pins pins_of_plan(const Plan *plan, const Net *net)
@@ -242,6 +259,8 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.cp_heads = spread.cp_heads > 1 ? spread.cp_heads : -1;
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     pins.pp = plan->stages;
+    pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));
+    pins.room = (int)plan->room_percent;
     pins.zero = plan->state_atoms != 0;
     pins.sp = boundary_shards(plan, net, net->sequence);
     pins.recompute = recomputes(plan, net);
@@ -250,7 +269,11 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.table = plan->table;
     pins.chunks = plan->chunks / plan->stages;
     Arena *scratch = arena_new("label");
-    Problem problem = problem_of_plan(scratch, plan, net);
+    Problem problem = {.arena = scratch,
+                       .model = plan->model,
+                       .cluster = plan->cluster,
+                       .job = plan->job,
+                       .ranks = plan->ranks};
     pins.block = plan_label(scratch, &problem, plan, net, pins.sp, pins.recompute, ret);
     arena_free(scratch);
     for (int c = 0; c < plan->chunks && plan->chunks <= MAX_CUTS; c++)

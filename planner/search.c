@@ -22,7 +22,9 @@ typedef struct KeptWidth {
 
 typedef struct KeptDeck {
     struct KeptDeck *next;
-    const Deck *deck;
+    const Variant *variant;
+    DeckKey key;
+    const Deck *deck; /* NULL: no such mesh */
 } KeptDeck;
 
 typedef struct KeptOrder {
@@ -98,16 +100,18 @@ const Variant *search_variant(Search *search, const Pins *pins)
 static const Deck *deck_for(Search *search, const Pins *pins)
 {
     const Variant *variant = search_variant(search, pins);
-    bool split = pins_split(pins);
     if (!variant)
         return NULL;
+    bool shared = pins->ep > 1;
+    DeckKey key = {pins->micro_batch, shared ? pins->ep : 1, shared ? pins->room : 0,
+                   pins_split(pins)};
     for (const KeptDeck *at = search->decks; at; at = at->next)
-        if (at->deck->variant == variant && at->deck->micro_batch == pins->micro_batch &&
-            at->deck->split == split)
+        if (at->variant == variant && at->key.micro_batch == key.micro_batch &&
+            at->key.ep == key.ep && at->key.room == key.room && at->key.split == key.split)
             return at->deck;
     KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
-    *kept = (KeptDeck){search->decks,
-                       deck_new(search->arena, search->problem, variant, pins->micro_batch, split)};
+    *kept = (KeptDeck){search->decks, variant, key,
+                       deck_new(search->arena, search->problem, variant, &key)};
     search->decks = kept;
     return kept->deck;
 }

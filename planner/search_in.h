@@ -12,9 +12,9 @@
 typedef struct Work {
     int64_t *flops; /* of one micro-batch of one sequence, per product */
     int n;
-    bool *again; /* a forward product that full recompute runs again */
-    int *times;  /* links that have it */
-    int64_t params;
+    bool *again;                   /* a forward product that full recompute runs again */
+    int *times;                    /* links that have it */
+    int64_t params, expert_params; /* these are a part of those */
     int64_t kept,
         inputs; /* elements of all links' values that backward reads, and of their chain inputs */
 } Work;

@@ -2,6 +2,8 @@
  */
 #include "planner/search_in.h"
 
+#include "planner/contradict.h"
+
 /* ---- the space ---- */
 
 enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024 };
@@ -73,6 +75,21 @@ static void add_micro_batches(Space *space, Pins *pins)
         }
 }
 
+/* Numbers of ranks that may share the experts of a layer. */
+static void add_experts(Space *space, Pins *pins)
+{
+    const Problem *problem = space->problem;
+    Diag *quiet = diag_new(space->arena);
+    for (int ep = 1; ep <= pins->dp; ep++) {
+        pins->ep = ep;
+        bool wanted = ep == (space->pins->ep > 0 ? space->pins->ep : 1);
+        if (!wanted || !experts_fit(quiet, problem, pins))
+            continue;
+        pins->room = ep > 1 && space->pins->room > 0 ? space->pins->room : 0;
+        add_micro_batches(space, pins);
+    }
+}
+
 /* Choices that change nothing (state over one rank, a sequence over one) are in the space once. */
 static void add_rules(Space *space, Pins *pins)
 {
@@ -87,7 +104,7 @@ static void add_rules(Space *space, Pins *pins)
                 pins->recompute = recompute;
                 pins->sp = sp;
                 pins->zero = zero;
-                add_micro_batches(space, pins);
+                add_experts(space, pins);
             }
 }
 
@@ -250,6 +267,22 @@ static int64_t kept_elements(const Net *net, const Graph *graph)
     return elements;
 }
 
+/* Elements of all parameters that choices name a part of. */
+static int64_t named_params(const Net *net)
+{
+    int64_t elements = 0;
+    for (int i = 0; net && i < net->params.n; i++) {
+        const Graph *graph = net->classes.at[net->params.at[i].class];
+        const Value *value = &graph->values.at[graph->params.at[net->params.at[i].param].value];
+        bool named = false;
+        for (int d = 0; d < net->dims.n; d++)
+            for (int a = 0; a < value->axes && net->dims.at[d].kind == DIM_ROUTED; a++)
+                named |= value->dim[a] == net->dims.at[d].among;
+        elements += named ? value_elements(net, value) : 0;
+    }
+    return elements;
+}
+
 Work work_of(Arena *arena, const Problem *problem)
 {
     const Net *net = problem->net;
@@ -260,6 +293,7 @@ Work work_of(Arena *arena, const Problem *problem)
                  .again = ARENA_ARRAY(arena, bool, nodes),
                  .times = ARENA_ARRAY(arena, int, nodes)};
     work.params = net_param_count(net);
+    work.expert_params = named_params(problem->routed);
     for (int c = 0; c < net->classes.n; c++) {
         const Graph *graph = net->classes.at[c];
         bool *needed = needed_again(arena, graph);
@@ -322,8 +356,11 @@ int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
 {
     const Recipe *recipe = recipe_by_name(problem->job.recipe);
     int64_t state = (2 + recipe->has_master) * dtype_bytes(recipe->master);
-    int64_t elements = work->params / pins->tp, share = pins->zero == 1 ? pins->dp * pins->cp : 1;
-    int64_t bytes = elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) +
-                    elements * state / share;
+    int64_t experts = work->expert_params / pins->tp, others = work->params / pins->tp - experts;
+    int64_t elements = others + experts / (pins->ep > 1 ? pins->ep : 1);
+    int64_t share = pins->zero == 1 ? pins->dp * pins->cp : 1;
+    int64_t shared = share > 1 ? work->params / pins->tp / share : elements;
+    int64_t bytes =
+        elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) + shared * state;
     return (bytes + saved_bound(work, recipe, pins)) / pins->pp;
 }

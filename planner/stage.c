@@ -35,6 +35,7 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
                        .bucket_bytes = PLAN_BUCKET_BYTES};
     Diag *diag = diag_new(arena);
     Degrees degrees = spread_degrees(&deck->variant->key.spread, dp, deck->net);
+    degrees.ep = deck->key.ep > 1 ? deck->key.ep : 1;
     if (!mesh_build(diag, problem->cluster, &degrees, &family->mesh))
         return NULL;
     family->state_atoms = zero ? token_atoms(&family->mesh) : 0;
@@ -158,10 +159,11 @@ typedef struct Groups {
     StageGroup *at;
 } Groups;
 
-/* Gradients are sums over the batch, so Partial on the dp atoms, which the deck does not have. */
+/* Gradients are sums over the batch, so Partial on the dp atoms that the deck does not have. */
 static AtomSet with_dp(const Family *family, AtomSet partial)
 {
-    return (AtomSet)(partial | role_atoms(&family->mesh, ROLE_DP));
+    AtomSet own = (AtomSet)((1u << family->deck->mesh.n) - 1);
+    return (AtomSet)(partial | (role_atoms(&family->mesh, ROLE_DP) & ~own));
 }
 
 static StageGroup *group_for(Arena *scratch, const Family *family, Groups *groups,
@@ -452,7 +454,7 @@ static Offsets fill_lengths(Arena *scratch, const Family *family, int begin, int
 {
     Offsets offset = {ARENA_ARRAY(scratch, int64_t, end - begin),
                       ARENA_ARRAY(scratch, int64_t, end - begin)};
-    bool split = family->deck->split;
+    bool split = family->deck->key.split;
     for (int i = end - 1; i >= begin; i--) {
         const Card *card = family_card(family, i);
         bool top = i == end - 1;

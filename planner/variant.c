@@ -2,6 +2,8 @@
  */
 #include "planner/variant.h"
 
+#include <string.h>
+
 #include "ir/lower/keep.h"
 
 #include "planner/resize.h"
@@ -71,7 +73,7 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
 
 Spread spread_of_pins(const Pins *pins)
 {
-    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1};
+    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1, pins->ep > 1};
     if (pins->cp > 1 && pins->cp_heads > 1)
         spread.cp_heads = pins->cp_heads;
     return spread;
@@ -79,7 +81,8 @@ Spread spread_of_pins(const Pins *pins)
 
 bool spread_same(const Spread *a, const Spread *b)
 {
-    return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by;
+    return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
+           a->routed == b->routed;
 }
 
 Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
@@ -88,6 +91,7 @@ Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
                      .cp = spread->cp,
                      .dp = dp,
                      .cp_heads = spread->cp_heads,
+                     .ep = 1,
                      .kv_heads = model_kv_heads(net)};
 }
 
@@ -239,16 +243,31 @@ const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *ke
 
 bool problem_read(Problem *problem)
 {
-    problem->net = model_read(problem->arena, problem->diag, json_root(problem->model), 1,
-                              problem->job.sequence, 1);
-    return problem->net != NULL;
+    Reading reading = {1, problem->job.sequence, 1, false};
+    Json model = json_root(problem->model);
+    problem->net = model_read_as(problem->arena, problem->diag, model, &reading);
+    problem->routed = NULL;
+    if (!problem->net || !net_has_experts(problem->net))
+        return problem->net != NULL;
+    reading.routed = true;
+    problem->routed = model_read_as(problem->arena, problem->diag, model, &reading);
+    return problem->routed != NULL;
+}
+
+bool net_has_experts(const Net *net)
+{
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++)
+            if (op_info[net->classes.at[c]->nodes.at[n].op].form == FORM_expert)
+                return true;
+    return false;
 }
 
 Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread *spread)
 {
     Width *width = ARENA_NEW(arena, Width);
     width->spread = *spread;
-    width->net = net_resize(arena, problem->net, 1, spread->tp);
+    width->net = net_resize(arena, spread->routed ? problem->routed : problem->net, 1, spread->tp);
     Degrees degrees = spread_degrees(spread, 1, width->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
         return NULL;
@@ -274,100 +293,8 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
         .mesh = plan->mesh,
         .class = plan->class};
     variant->key.spread = spread_of_plan(plan, net);
+    variant->net->room_percent = plan->room_percent;
     return variant;
-}
-
-/* ---- lifting ---- */
-
-/* The dp atoms of the mesh go to the batch: the highest atom is the slowest link, hence major. */
-typedef struct Lift {
-    const Net *net;
-    const Graph *graph;
-    int low, high; /* dp atoms: [low, high) */
-    bool *partial; /* per value: a sum over the batch has left it Partial on them */
-} Lift;
-
-static AtomSet dp_atoms(const Lift *lift)
-{
-    return (AtomSet)(((1u << lift->high) - 1) & ~((1u << lift->low) - 1));
-}
-
-static Placement lift_place(const Lift *lift, ValueId id, const Placement *place)
-{
-    Placement lifted = *place;
-    const Value *value = &lift->graph->values.at[id];
-    for (int a = 0; a < value->axes; a++) {
-        if (value->dim[a] != lift->net->batch)
-            continue;
-        AtomList *list = &lifted.shard[a];
-        *list = (AtomList){0};
-        for (int atom = lift->high - 1; atom >= lift->low; atom--)
-            list->at[list->n++] = (int8_t)atom;
-        const AtomList *own = &place->shard[a];
-        CHECK(list->n + own->n <= MAX_PER_AXIS);
-        for (int i = 0; i < own->n; i++)
-            list->at[list->n++] = own->at[i];
-    }
-    if (lift->partial[id] && lift->high > lift->low) {
-        lifted.partial |= dp_atoms(lift);
-        lifted.monoid = MONOID_SUM;
-    }
-    return lifted;
-}
-
-/* On the batch's letter where there is one; else as linear as what it reads is Partial, and where
- * it is not, on the sums themselves: lowering reduces them first. */
-static Choice lift_choice(Lift *lift, const Node *node)
-{
-    int letter = NONE;
-    for (int l = 0; l < node->sig.letters; l++)
-        if (node->sig.dim[l] == lift->net->batch)
-            letter = l;
-    uint8_t sums = 0;
-    for (int k = 0; k < node->ins; k++)
-        if (lift->partial[node->in[k]])
-            sums |= (uint8_t)(1u << k);
-    int linear = NONE;
-    for (int i = 0; sums && i < node_linear_sets(node); i++)
-        if ((node_linear_set(node, i) & sums) == sums) /* the others are owned by one rank */
-            linear = i;
-    for (int k = 0; k < node->outs; k++) {
-        bool has = false;
-        const Value *out = &lift->graph->values.at[node->out[k]];
-        for (int a = 0; a < out->axes; a++)
-            has |= out->dim[a] == lift->net->batch;
-        lift->partial[node->out[k]] = letter != NONE ? !has : linear != NONE;
-    }
-    if (letter != NONE)
-        return (Choice)(CHOICE_LETTER + letter);
-    return linear != NONE ? (Choice)(CHOICE_LINEAR + linear) : CHOICE_REPLICATE;
-}
-
-void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c, ClassPlan *ret)
-{
-    const Graph *graph = variant->net->classes.at[c];
-    const ClassPlan *plan = &variant->class[c];
-    Arena *scratch = arena_new("lift");
-    Lift lift = {variant->net, graph, variant->mesh.n, mesh->n,
-                 ARENA_ARRAY(scratch, bool, graph->values.n)};
-    class_plan_alloc(arena, graph, ret);
-    for (int n = 0; n < graph->nodes.n; n++) {
-        Choice choice = lift_choice(&lift, &graph->nodes.at[n]);
-        ret->choice[n] = plan->choice[n];
-        for (int a = lift.low; a < lift.high; a++)
-            ret->choice[n].atom[a] = choice;
-    }
-    if (graph->chain_in != NONE)
-        ret->boundary_in = lift_place(&lift, graph->chain_in, &plan->boundary_in);
-    if (graph->chain_out != NONE)
-        ret->boundary_out = lift_place(&lift, graph->chain_out, &plan->boundary_out);
-    for (int p = 0; p < graph->params.n; p++)
-        ret->home[p] = plan->home[p];
-    for (int v = 0; v < graph->values.n; v++) {
-        ret->keep[v] = plan->keep[v];
-        ret->saved[v] = lift_place(&lift, v, &plan->saved[v]);
-    }
-    arena_free(scratch);
 }
 
 /* ---- how a plan spreads its layers ---- */
@@ -402,7 +329,8 @@ Spread spread_of_plan(const Plan *plan, const Net *net)
     Spread spread = {.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)),
                      .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
                      .cp_heads = 1,
-                     .cp_by = -1};
+                     .cp_by = -1,
+                     .routed = plan->mesh.ep != 0};
     if (spread.cp > 1)
         crossing(plan, net, &spread);
     return spread;
@@ -450,7 +378,7 @@ int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net
     Problem single = *problem;
     single.arena = arena;
     single.diag = diag_new(arena);
-    single.net = net_resize(arena, net, 1, 1);
+    single.net = single.routed = net_resize(arena, net, 1, 1); /* in the form that the plan has */
     VariantKey key = {spread_of_plan(plan, net), sp, recompute, NONE};
     Width *width = width_new(arena, single.diag, &single, &key.spread);
     *ret = (BlockLabels){.n = 0};

@@ -18,6 +18,8 @@ typedef struct Problem {
     Diag *diag;
     JsonDoc *model;
     Net *net;
+    Net *routed; /* the same, read so that experts may live apart from the tokens; NULL when it has
+                    none */
     Cluster *cluster;
     Job job;
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
@@ -26,6 +28,8 @@ typedef struct Problem {
 
 /* Reads the model for the job's sequence length; false after errors. */
 bool problem_read(Problem *problem);
+/* Do choices of a net pick experts that ranks could share? */
+bool net_has_experts(const Net *net);
 
 /* The Pareto set of the class with most links, of time against bytes: a label is a corner of its
  * hull, and the price of a byte at which every class is solved. Fastest first, so that of equal
@@ -46,11 +50,12 @@ typedef struct BlockLabels {
 typedef struct Spread {
     int tp, cp, cp_heads; /* cp_heads: 1 when no atoms are set apart for them */
     int cp_by;            /* a Cross, or -1: whatever is fastest */
+    bool routed;          /* experts may live apart from the tokens */
 } Spread;
 Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);
 bool spread_same(const Spread *a, const Spread *b);
-/* Of a stage with so many dp ranks beside them. */
+/* Of a stage with so many dp ranks beside them, none of which share experts. */
 Degrees spread_degrees(const Spread *spread, int dp, const Net *net);
 
 /* What all variants of one width share: the mesh of its atoms, and the moves found on it. */
@@ -85,7 +90,9 @@ typedef struct Variant {
 
 /* NULL after an error in `diag` that says what does not divide. */
 Variant *variant_solve(Arena *arena, Diag *diag, Width *width, const VariantKey *key);
-/* A class plan on a mesh of the same atoms and any dp atoms after them. */
+/* A class plan on a mesh of the same atoms and any dp atoms after them. Those that share experts
+ * hold parts of them, and work on the rows that name these; the others, and these elsewhere, cut
+ * the batch. */
 void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int class,
                   ClassPlan *ret);
 /* The same classes as a plan has them, on the plan's own mesh: nothing is left to lift. */

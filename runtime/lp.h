@@ -186,6 +186,11 @@ void lp_all_gather(LpEvent *event, int comm, const void *src, void *dst, int64_t
 void lp_all_to_all(LpEvent *event, int comm, const void *src, void *dst, int64_t count_each,
                    LpDtype dtype);
 
+/* The same with blocks of their own sizes, in elements, one behind the other on both sides: give[i]
+ * for member i, take[i] from it. What one member gives is what the other takes. */
+void lp_all_to_all_v(LpEvent *event, int comm, const void *src, const int64_t *give, void *dst,
+                     const int64_t *take, LpDtype dtype);
+
 /* dst = src of the member `shift` places before this one (ring): member i's data goes to i + shift.
  */
 void lp_rotate(LpEvent *event, int comm, const void *src, void *dst, int64_t count, LpDtype dtype,
@@ -318,5 +323,8 @@ void lp_inject(float *gradient);
 __attribute__((format(printf, 2, 3), noreturn))
 #endif
 void lp_fail(int code, const char *format, ...);
+/* Emitted where rows arrive whose number only the data says: fails when there is no room for them.
+ */
+void lp_must_fit(const char *what, long rows, long room);
 
 #endif

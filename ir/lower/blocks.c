@@ -108,3 +108,51 @@ void block_move(const BlockShape *shape, const Move *move, int n, int me, int or
     }
     free(whole);
 }
+
+/* ---- rows that go by whom they name ---- */
+
+/* The member that has what a row names, or NONE. */
+static int route_owner(const Route *route, int64_t row)
+{
+    double id = route->choice[row];
+    return id >= 0 ? (int)((int64_t)id / route->named) : NONE;
+}
+
+bool route_send(const Route *route, int me, const double *const *from, bool whole, int64_t width,
+                int64_t room, double blank, double *to)
+{
+    int64_t each = route->rows / route->n, got = 0;
+    for (int64_t row = 0; row < route->rows; row++) {
+        if (route_owner(route, row) != me)
+            continue;
+        if (got == room)
+            return false;
+        const double *source =
+            whole ? from[0] + row * width : from[row / each] + row % each * width;
+        memcpy(to + got++ * width, source, (size_t)width * sizeof *to);
+    }
+    for (int64_t e = got * width; e < room * width; e++)
+        to[e] = blank;
+    return true;
+}
+
+bool route_back(const Route *route, int me, const double *const *from, int64_t width, int64_t room,
+                double *to)
+{
+    int64_t each = route->rows / route->n;
+    int64_t *sent = calloc((size_t)route->n, sizeof *sent);
+    bool fits = true;
+    CHECK(sent != NULL);
+    memset(to, 0, (size_t)(each * width) * sizeof *to);
+    for (int64_t row = 0; row < route->rows && fits; row++) {
+        int owner = route_owner(route, row);
+        if (owner == NONE)
+            continue;
+        int64_t at = sent[owner]++;
+        fits = at < room;
+        if (fits && row / each == me)
+            memcpy(to + row % each * width, from[owner] + at * width, (size_t)width * sizeof *to);
+    }
+    free(sent);
+    return fits;
+}

@@ -14,6 +14,21 @@ typedef struct BlockShape {
 int64_t block_elements(const BlockShape *shape);
 /* Shape after the move of a group of n. */
 BlockShape block_after(const BlockShape *shape, const Move *move, int n);
+/* Rows that go by whom they name (place.h): `rows` choices of all members' tokens together, in the
+ * order of members, each of which has `named` things; NaN and negative choices name nobody. */
+typedef struct Route {
+    const double *choice;
+    int64_t rows, named;
+    int n;
+} Route;
+/* To the member `me`: its rows, of `width` elements, from where the members have their own (or from
+ * one block of all, when `whole`), and `blank` up to `room`. False when there is no room. */
+bool route_send(const Route *route, int me, const double *const *from, bool whole, int64_t width,
+                int64_t room, double blank, double *to);
+/* Back to the tokens of `me`, from the members' blocks of `room` rows; zeros where nobody was
+ * named. */
+bool route_back(const Route *route, int me, const double *const *from, int64_t width, int64_t room,
+                double *to);
 /* Result for member `me` (its index along move->atoms; `order_me` along move->order for a permute)
  * from all members' blocks. */
 void block_move(const BlockShape *shape, const Move *move, int n, int me, int order_me,

@@ -61,7 +61,7 @@ typedef struct Copy {
 
 typedef enum {
     INST_KERNEL,    /* nodes on local blocks */
-    INST_MOVE,      /* one move: in[0] -> out[0] */
+    INST_MOVE,      /* one move: in[0] -> out[0]; of rows, by the choices in its last input */
     INST_ACCUMULATE /* out[0] += in[0] (or = on the first micro-batch): a gradient that had to move
                        first */
 } InstKind;

@@ -203,17 +203,42 @@ static bool check_kernel(Check *check, const Body *body, const Inst *inst)
     return good;
 }
 
+/* Rows go by the choices of all tokens among which the group cuts: of the rows that it has
+ * together. */
+static bool check_route(Check *check, const Body *body, const Inst *inst)
+{
+    const Copy *from = &body->copies.at[inst->in[0]], *to = &body->copies.at[inst->out[0]],
+               *by = &body->copies.at[inst->in[inst->ins - 1]];
+    const Value *value = &body->graph->values.at[from->value],
+                *choice = &body->graph->values.at[by->value];
+    int axis = value_routed_axis(body->net, value);
+    const Copy *dense = inst->move.to == axis ? from : to;
+    bool good = by->value == graph_route(body->graph, value->dim[axis]) &&
+                choice->axes == axis + 1 && by->place.partial == 0 && by->place.shard[axis].n == 0;
+    for (int a = 0; a < axis && good; a++) {
+        AtomList tokens = dense->place.shard[a];
+        bool cut = a > 0 || inst->move.kind == MOVE_SLICE || list_cut(&tokens, &inst->move.atoms);
+        good = cut && memcmp(&tokens, &by->place.shard[a], sizeof tokens) == 0;
+    }
+    if (!good)
+        return check_fault(check, "class %s: rows of %s do not go by the choices of their tokens",
+                           body->graph->name, from->name);
+    return true;
+}
+
 static bool check_move(Check *check, const Body *body, const Inst *inst)
 {
     const Copy *from = &body->copies.at[inst->in[0]], *to = &body->copies.at[inst->out[0]];
+    bool routed = move_is_routed(body->net, &body->graph->values.at[from->value], &inst->move);
     Placement after;
-    if (inst->ins != 1 || inst->outs != 1 || from->value != to->value)
+    if ((inst->ins != 1 && !(routed && inst->ins == 2)) || inst->outs != 1 ||
+        from->value != to->value)
         return check_fault(check, "class %s: a move makes %s of %s", body->graph->name, to->name,
                            from->name);
     if (!move_apply(&from->place, &inst->move, &after) || !place_equal(&after, &to->place))
         return check_fault(check, "class %s: the %s of %s does not lead to the placement of %s",
                            body->graph->name, move_text[inst->move.kind], from->name, to->name);
-    return true;
+    return !routed || check_route(check, body, inst);
 }
 
 static bool check_accumulate(Check *check, const Body *body, const Inst *inst)

@@ -231,7 +231,7 @@ static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atom
     for (int i = 0; i < net->dims.n; i++) {
         DimId d = (DimId)order[i];
         const Dim *dim = &net->dims.at[d];
-        if (dim->kind != DIM_OTHER || dim->extent == 1 || whole_extent(net, d, all) > 0)
+        if (dim->kind < DIM_OTHER || dim->extent == 1 || whole_extent(net, d, all) > 0)
             continue;
         int64_t step = dim_step(net, atoms, &image->mesh, d), extent;
         extent = choices_of(net, d).chosen ? 2 : step * next_prime(&prime);
@@ -240,13 +240,13 @@ static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atom
                 extent = step * next_prime(&prime);
             extent -= 1; /* a padded dim stays padded */
         }
-        if (is_position_table(net, d) && extent < image->job.sequence)
+        if (is_position_table(net, d) && !choices_of(net, d).among && extent < image->job.sequence)
             extent = image->job.sequence;
         all[d] = extent;
     }
     fit_wholes(net, atoms, &image->mesh, all);
     for (int i = 0; i < net->dims.n; i++)
-        if (net->dims.at[i].kind == DIM_OTHER)
+        if (net->dims.at[i].kind >= DIM_OTHER)
             json_object_set_new(dims, net->dims.at[i].name, json_integer(all[i]));
     return dims;
 }
@@ -363,6 +363,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->job.global_batch = image->micro_batch * dp * image->micro_batches;
     image->pad_vocabulary = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_TP));
     image->bucket_bytes = 2000; /* several buckets even here */
+    image->room_percent = 0;    /* few tokens fall on experts less evenly than many */
 
     AtomSet *atoms = ARENA_ARRAY(arena, AtomSet, net->dims.n);
     collect_atoms(plan, net, atoms);
@@ -375,8 +376,9 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     *image->model = *plan->model;
     image->model->root = json_owned(arena, image_model(plan, net, image, atoms, &links));
     image->model->diag = diag;
-    Net *small = model_read(arena, diag, json_root(image->model), image->micro_batch * dp,
-                            image->job.sequence, image->pad_vocabulary);
+    Reading reading = {image->micro_batch * dp, image->job.sequence, image->pad_vocabulary,
+                       role_atoms(&image->mesh, ROLE_EP) != 0};
+    Net *small = model_read_as(arena, diag, json_root(image->model), &reading);
     if (!small)
         return NULL;
     CHECK(links.links.n == small->chain.n);

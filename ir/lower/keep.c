@@ -42,3 +42,21 @@ void plan_keep_cheap(const Graph *graph, ClassPlan *plan)
             plan->keep[node->out[0]] = KEEP_NONE;
     }
 }
+
+bool plan_grow_needed(const Graph *graph, const ClassPlan *plan, bool *ret)
+{
+    bool changed = false;
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        bool runs = node->seg == SEG_BACKWARD;
+        if (!runs)
+            for (int k = 0; k < node->outs; k++)
+                runs |= ret[node->out[k]] && plan->keep[node->out[k]] == KEEP_NONE;
+        for (int k = 0; runs && k < node->ins; k++)
+            if (!ret[node->in[k]]) {
+                ret[node->in[k]] = true;
+                changed = true;
+            }
+    }
+    return changed;
+}

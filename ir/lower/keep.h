@@ -9,4 +9,8 @@
  * backward are all row kernels. */
 void plan_keep_cheap(const Graph *graph, ClassPlan *plan);
 
+/* One round towards the set of values that backward reads: a value that is not kept passes its need
+ * on to its maker's operands. True while the set grows. */
+bool plan_grow_needed(const Graph *graph, const ClassPlan *plan, bool *ret);
+
 #endif

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "ir/lower/keep.h"
+
 const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",      "in",
                                            "out",     "grad_in",  "grad_out", "saved",
                                            "saved_w", "saved_iw", "temp",     "fused"};
@@ -79,6 +81,22 @@ static Inst *add_inst(Lowering *lo, InstKind kind)
     return inst;
 }
 
+static int deliver(Lowering *lo, ValueId id, const Placement *want);
+static void materialise(Lowering *lo, ValueId id);
+
+/* The choices that a move of rows goes by; `source` where they themselves are cut. */
+static int deliver_route(Lowering *lo, ValueId id, int source, const Path *path, int step)
+{
+    const Body *body = lo->body;
+    const Value *value = &body->graph->values.at[id];
+    ValueId route = graph_route(body->graph, value->dim[value_routed_axis(body->net, value)]);
+    Placement from = body->copies.at[source].place;
+    Placement place =
+        place_of_route(body->net, value, &from, &path->after[step], &path->move[step]);
+    materialise(lo, route);
+    return route == id && place_equal(&place, &from) ? source : deliver(lo, route, &place);
+}
+
 /* The copy of a value under a placement, moved from the cheapest copy there is. */
 static int deliver(Lowering *lo, ValueId id, const Placement *want)
 {
@@ -97,19 +115,21 @@ static int deliver(Lowering *lo, ValueId id, const Placement *want)
         BUG("no way to deliver %s of class %s", value->name, body->graph->name);
     int source = set->at[from];
     for (int i = 0; i < path.n; i++) {
+        bool routed = move_is_routed(body->net, value, &path.move[i]);
+        int by = routed ? deliver_route(lo, id, source, &path, i) : source;
         int target = add_copy(lo, id, &path.after[i], HOME_TEMP);
         Inst *inst = add_inst(lo, INST_MOVE);
         inst->move = path.move[i];
-        inst->ins = inst->outs = 1;
+        inst->ins = by == source ? 1 : 2;
+        inst->outs = 1;
         inst->in[0] = source;
+        inst->in[1] = by;
         inst->out[0] = target;
         remember(lo, id, target);
         source = target;
     }
     return source;
 }
-
-static void materialise(Lowering *lo, ValueId id);
 
 static void emit_node(Lowering *lo, NodeId id)
 {
@@ -289,26 +309,6 @@ static void save_value(Lowering *lo, ValueId id)
     else if (saved->home == HOME_OUT)
         copy = own_copy(lo, id, copy, HOME_SAVED); /* the next link owns that buffer */
     vec_push(lo->arena, &lo->made[id]) = copy;
-}
-
-/* One round towards the set of values that backward reads: a value that is not kept passes its need
- * on to its maker's operands. True while the set grows. */
-static bool grow_needed(const Graph *graph, const ClassPlan *plan, bool *ret)
-{
-    bool changed = false;
-    for (int n = 0; n < graph->nodes.n; n++) {
-        const Node *node = &graph->nodes.at[n];
-        bool runs = node->seg == SEG_BACKWARD;
-        if (!runs)
-            for (int k = 0; k < node->outs; k++)
-                runs |= ret[node->out[k]] && plan->keep[node->out[k]] == KEEP_NONE;
-        for (int k = 0; runs && k < node->ins; k++)
-            if (!ret[node->in[k]]) {
-                ret[node->in[k]] = true;
-                changed = true;
-            }
-    }
-    return changed;
 }
 
 static bool is_saved(const Body *body, const bool *needed, ValueId id)
@@ -579,7 +579,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     }
     pass_begin(passes, PASS_PLACE);
     bool *needed = ARENA_ARRAY(arena, bool, graph->values.n + 1);
-    while (grow_needed(graph, plan, needed))
+    while (plan_grow_needed(graph, plan, needed))
         continue;
     lower_forward(&lo, needed);
     lower_backward(&lo, needed);

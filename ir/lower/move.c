@@ -222,6 +222,11 @@ static Queued queue_pop(PathTable *table)
 
 /* ---- successors ---- */
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void reach(PathTable *table, int from, const Move *move, const Placement *place)
 {
     const Mesh *mesh = &table->mesh;
@@ -230,7 +235,10 @@ static void reach(PathTable *table, int from, const Move *move, const Placement 
     Reach before = table->reached.at[from];
     int64_t cost = before.cost;
     if (!move_is_free(move->kind)) {
-        int64_t bytes = wire_bytes(mesh, move, before.elements, table->price.element_bytes);
+        int64_t elements = before.elements;
+        if (move->kind == MOVE_ALL_TO_ALL) /* of a ragged cut the rows travel, not their room */
+            elements = least(elements, place_elements(mesh, table->net, table->value, place));
+        int64_t bytes = wire_bytes(mesh, move, elements, table->price.element_bytes);
         cost += table->price.cost(table->price.context, mesh, move, bytes);
     }
     if (table->reached.n * 2 >= table->reach_slots)
@@ -257,8 +265,12 @@ static void reach(PathTable *table, int from, const Move *move, const Placement 
     queue_push(table, (Queued){cost, before.n + 1, ++table->tick, at});
 }
 
+/* Axes that moves may cut and join: not those of rows that are or will be cut raggedly. */
 static bool axis_matters(const PathTable *table, const Placement *place, int axis)
 {
+    int routed = value_routed_axis(table->net, table->value);
+    if (axis == routed || (axis < routed && place->shard[routed].n > 0))
+        return false;
     return place->shard[axis].n > 0 || table->to.shard[axis].n > 0;
 }
 
@@ -346,6 +358,9 @@ static void reach_reductions(PathTable *table, int from, const Placement *place)
 static void reach_suffixes(PathTable *table, int from, const Placement *place, int axis)
 {
     const AtomList *list = &place->shard[axis];
+    int routed = value_routed_axis(table->net, table->value);
+    if (routed != NONE && axis <= routed && place->shard[routed].n > 0)
+        return;
     for (int k = 0; k < list->n; k++) {
         Move move = {MOVE_ALL_GATHER, {0}, axis, NONE, {0}, MONOID_NONE};
         Placement rest = *place;
@@ -413,14 +428,55 @@ static void reach_free(PathTable *table, int from, const Placement *place, int a
     reach(table, from, &move, &next);
 }
 
+static bool list_equal(const AtomList *a, const AtomList *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Into a ragged cut, to just the atoms that are wanted, and out of one: see Placement. */
+static void reach_routed(PathTable *table, int from, const Placement *place)
+{
+    int axis = value_routed_axis(table->net, table->value);
+    if (axis == NONE)
+        return;
+    const AtomList *now = &place->shard[axis], *want = &table->to.shard[axis];
+    Move move = {MOVE_ALL_TO_ALL, *now, axis, 0, {0}, MONOID_NONE};
+    Placement next = *place;
+    if (now->n > 0 && !list_equal(now, want) && axis > 0) {
+        memset(&next.shard[axis], 0, sizeof next.shard[axis]);
+        if (list_append(&next.shard[0], now))
+            reach(table, from, &move, &next);
+    }
+    if (now->n > 0 || want->n == 0)
+        return;
+    move = (Move){MOVE_SLICE, *want, NONE, axis, {0}, MONOID_NONE};
+    next.shard[axis] = *want;
+    if ((place_used(place) & list_set(want)) == 0)
+        reach(table, from, &move, &next);
+    AtomList *tokens = &next.shard[0];
+    int rest = tokens->n - want->n;
+    for (int i = 0; i < want->n && rest >= 0; i++)
+        if (tokens->at[rest + i] != want->at[i])
+            return;
+    if (rest < 0 || axis == 0)
+        return;
+    for (int i = rest; i < tokens->n; i++)
+        tokens->at[i] = 0;
+    tokens->n = (int8_t)rest;
+    move.kind = MOVE_ALL_TO_ALL;
+    move.from = 0;
+    reach(table, from, &move, &next);
+}
+
 static void reach_all(PathTable *table, int from)
 {
     Placement place = table->reached.at[from].place;
     AtomSet used = place_used(&place);
     reach_reductions(table, from, &place);
+    reach_routed(table, from, &place);
     for (int i = 0; i < table->value->axes; i++) {
         reach_suffixes(table, from, &place, i);
-        if (place.shard[i].n > 1)
+        if (place.shard[i].n > 1 && axis_matters(table, &place, i))
             reach_orders(table, from, &place, i);
     }
     for (int a = 0; a < table->mesh.n; a++)
@@ -472,8 +528,10 @@ bool path_find(PathTable *table, const Value *value, const Placement *from, cons
     }
     Memo key;
     memset(&key, 0, sizeof key);
-    for (int i = 0; i < value->axes; i++)
-        key.extent[i] = table->net->dims.at[value->dim[i]].extent;
+    for (int i = 0; i < value->axes; i++) {
+        const Dim *dim = &table->net->dims.at[value->dim[i]];
+        key.extent[i] = dim->kind == DIM_ROUTED ? -1 - value->dim[i] : dim->extent;
+    }
     key.from = *from;
     key.to = *to;
     if (table->memos.n * 2 >= table->memo_slots)

@@ -228,6 +228,41 @@ static int loudest(double *const *block, int n, int64_t elements)
     return loud;
 }
 
+/* Blocks of one Step's operands as rows: how many elements a row has. */
+static bool step_is_routed(const Step *step)
+{
+    const Body *body = step->body;
+    return step->bucket == NONE && step->kind == STEP_MOVE && step->inst &&
+           move_is_routed(body->net, &body->graph->values.at[step->operand[0].copy->value],
+                          step->move);
+}
+
+/* Rows that go by whom they name: what `me` has behind the move, from the blocks of all. */
+static double *routed_result(Machine *machine, const Move *move, int n, int me, Rank *rank,
+                             const Step *step, const double *const *from)
+{
+    const Body *body = step->body;
+    const Copy *in = step->operand[0].copy, *out = step->operand[step->inst->ins].copy,
+               *by = step->operand[step->inst->ins - 1].copy;
+    const Value *value = &body->graph->values.at[in->value];
+    int axis = value_routed_axis(body->net, value);
+    const Dim *dim = &body->net->dims.at[value->dim[axis]];
+    Route route = {.choice = at_operand(rank, &step->operand[step->inst->ins - 1]),
+                   .rows = by->elements,
+                   .named = body->net->dims.at[dim->among].extent / n,
+                   .n = n};
+    bool back = move->from == axis;
+    int64_t room = back ? in->local[axis] : out->local[axis];
+    int64_t width = out->elements / (back ? by->elements / n : room);
+    double *to = ARENA_ARRAY(machine->scratch, double, out->elements);
+    bool fits = back ? route_back(&route, me, from, width, room, to)
+                     : route_send(&route, me, from, move->kind == MOVE_SLICE, width, room,
+                                  value->number == NUM_INDEX ? -1 : 0, to);
+    if (!fits && !machine->fault)
+        machine->fault = arena_printf(machine->arena, "no room for the rows of %s", in->name);
+    return to;
+}
+
 /* One move of a whole group: all blocks are read before any result is written, so it may run in
  * place. */
 static void run_group(Machine *machine, const Move *move, int n, Rank **member, Step **step)
@@ -235,7 +270,10 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
     Arena *scratch = machine_scratch(machine);
     BlockShape shape = shape_of(step[0], &step[0]->operand[0]);
     int64_t elements = block_elements(&shape);
+    bool routed = step_is_routed(step[0]);
     BlockShape after = block_after(&shape, move, n);
+    int64_t made =
+        routed ? step[0]->operand[step[0]->inst->ins].copy->elements : block_elements(&after);
     double *block[MAX_GROUP], *result[MAX_GROUP];
     for (int k = 0; k < n; k++) {
         block[k] = ARENA_ARRAY(scratch, double, elements);
@@ -268,7 +306,10 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
         int order_me = move->kind == MOVE_PERMUTE
                            ? list_index(machine_mesh(machine), &move->order, member[me]->coordinate)
                            : me;
-        result[me] = ARENA_ARRAY(scratch, double, block_elements(&after));
+        result[me] = routed ? routed_result(machine, move, n, me, member[me], step[me], from)
+                            : ARENA_ARRAY(scratch, double, made);
+        if (routed)
+            continue;
         if (move->kind == MOVE_OWN && site_hits(machine, MUTATE_OWN, step[0]))
             memcpy(result[me], block[me], (size_t)elements * WIDTH);
         else
@@ -278,8 +319,8 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                 result[me][e] /= n;
     }
     for (int k = 0; k < n; k++)
-        memcpy(at_operand(member[k], &step[k]->operand[1]), result[k],
-               (size_t)block_elements(&after) * WIDTH);
+        memcpy(at_operand(member[k], &step[k]->operand[step[k]->operands - 1]), result[k],
+               (size_t)made * WIDTH);
 }
 
 static void run_message(Machine *machine, Rank *from, Step *send, Rank *to, Step *recv)
@@ -342,6 +383,14 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
             const double *from[MAX_GROUP];
             for (int k = 0; k < count; k++)
                 from[k] = at_operand(member[0], &step[0]->operand[0]);
+            if (step_is_routed(step[0])) {
+                const Operand *out = &step[0]->operand[step[0]->operands - 1];
+                (void)machine_scratch(machine);
+                const double *made =
+                    routed_result(machine, move, count, me, member[0], step[0], from);
+                memcpy(at_operand(member[0], out), made, (size_t)out->bytes);
+                break;
+            }
             if (move->kind == MOVE_OWN && site_hits(machine, MUTATE_OWN, step[0]))
                 me = 0;
             block_move(&shape, move, count, me, me, from,

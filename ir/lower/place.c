@@ -85,7 +85,7 @@ int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks,
 
 AtomSet role_atoms(const Mesh *mesh, Role role)
 {
-    AtomSet set = 0;
+    AtomSet set = role == ROLE_EP ? mesh->ep : 0;
     for (int a = 0; a < mesh->n; a++)
         if (mesh->atom[a].role == role)
             set = (AtomSet)(set | 1u << a);
@@ -135,22 +135,51 @@ static int64_t axis_extent(const Net *net, const Value *value, int axis)
     return net->dims.at[value->dim[axis]].extent;
 }
 
+int place_routed(const Net *net, const Value *value, const Placement *place)
+{
+    int axis = value_routed_axis(net, value);
+    return axis != NONE && place->shard[axis].n > 0 ? axis : NONE;
+}
+
+/* What the elements of an axis are told apart by when it is cut: its own index, or what is named.
+ */
+static int64_t cut_extent(const Net *net, const Value *value, int axis)
+{
+    const Dim *dim = &net->dims.at[value->dim[axis]];
+    return dim->kind == DIM_ROUTED ? net->dims.at[dim->among].extent : dim->extent;
+}
+
 bool place_fits(const Mesh *mesh, const Net *net, const Value *value, const Placement *place)
 {
     for (int i = 0; i < MAX_AXES; i++) {
         const AtomList *list = &place->shard[i];
         if (list->n == 0)
             continue;
-        if (i >= value->axes || axis_extent(net, value, i) % list_extent(mesh, list) != 0)
+        if (i >= value->axes || cut_extent(net, value, i) % list_extent(mesh, list) != 0)
             return false;
     }
     return true;
 }
 
+static int64_t dense_local(const Mesh *mesh, const Net *net, const Value *value,
+                           const Placement *place, int axis)
+{
+    return axis_extent(net, value, axis) / list_extent(mesh, &place->shard[axis]);
+}
+
 int64_t place_local(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
                     int axis)
 {
-    return axis_extent(net, value, axis) / list_extent(mesh, &place->shard[axis]);
+    int routed = place_routed(net, value, place);
+    if (routed == NONE || axis > routed)
+        return dense_local(mesh, net, value, place, axis);
+    if (axis < routed)
+        return 1;
+    int64_t tokens = 1;
+    for (int i = 0; i < routed; i++)
+        tokens *= dense_local(mesh, net, value, place, i);
+    return route_room(net, tokens, axis_extent(net, value, axis), cut_extent(net, value, axis),
+                      list_extent(mesh, &place->shard[axis]));
 }
 
 int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value, const Placement *place)
@@ -164,7 +193,28 @@ int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value, con
 int64_t place_origin(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
                      int axis, int rank)
 {
+    int routed = place_routed(net, value, place);
+    if (routed != NONE && axis <= routed)
+        return 0; /* rows that came from anywhere */
     return list_index(mesh, &place->shard[axis], rank) * place_local(mesh, net, value, place, axis);
+}
+
+bool move_is_routed(const Net *net, const Value *value, const Move *move)
+{
+    int axis = value_routed_axis(net, value);
+    return axis != NONE && move->atoms.n > 0 && (move->from == axis || move->to == axis);
+}
+
+Placement place_of_route(const Net *net, const Value *value, const Placement *from,
+                         const Placement *to, const Move *move)
+{
+    int axis = value_routed_axis(net, value);
+    const Placement *dense = move->to == axis ? from : to;
+    Placement place = place_replicate();
+    memcpy(place.shard, dense->shard, (size_t)axis * sizeof place.shard[0]);
+    for (int i = 0; move->kind == MOVE_ALL_TO_ALL && i < move->atoms.n; i++)
+        place.shard[0].at[--place.shard[0].n] = 0;
+    return place;
 }
 
 /* ---- text ---- */
@@ -366,21 +416,71 @@ static bool letter_add(Placement *place, const int8_t *letters, int axes, int le
     return true;
 }
 
+/* The routed letter of a node, or NONE. */
+static int routed_letter(const Net *net, const Node *node)
+{
+    for (int l = 0; l < node->sig.letters; l++)
+        if (net->dims.at[node->sig.dim[l]].kind == DIM_ROUTED)
+            return l;
+    return NONE;
+}
+
+/* Rows of single choices lie close, by whom they name: an operand with letters of their tokens is
+ * cut with them, so it has the choices too. */
+static bool rows_go_along(const Graph *graph, const Node *node, int routed)
+{
+    uint16_t tokens = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < node->ins + node->outs; k++) {
+            bool in = k < node->ins;
+            const int8_t *letters = in ? node->sig.in[k] : node->sig.out[k - node->ins];
+            int axes = graph->values.at[in ? node->in[k] : node->out[k - node->ins]].axes;
+            bool own = letters_have(letters, axes, routed);
+            for (int a = 0; a < axes && (pass == 1 || letters[a] != routed); a++) {
+                if (pass == 0 && own)
+                    tokens |= (uint16_t)(1u << letters[a]);
+                if (pass == 1 && !own && (tokens >> letters[a] & 1))
+                    return false;
+            }
+        }
+    return true;
+}
+
+/* What is cut beside a letter: the rows of choices when it stands for what they name. A routed
+ * letter is cut with that one, never alone. */
+static bool letter_follower(const Graph *graph, const Node *node, int letter, int *ret)
+{
+    const Net *net = graph->net;
+    int routed = routed_letter(net, node), naming = node_naming_letter(net, node);
+    *ret = NONE;
+    if (routed == NONE || (letter != routed && letter != naming))
+        return true;
+    *ret = letter == naming ? routed : NONE;
+    return (letter == naming || naming == NONE) && rows_go_along(graph, node, routed);
+}
+
 static bool choice_letter(const Graph *graph, const Node *node, int letter, int atom,
                           Placement *ret_in, Placement *ret_out)
 {
-    if (letter >= node->sig.letters || (node->sig.nosplit >> letter & 1))
+    int also;
+    if (letter >= node->sig.letters || (node->sig.nosplit >> letter & 1) ||
+        !letter_follower(graph, node, letter, &also))
         return false;
-    for (int k = 0; k < node->ins; k++)
-        if (!letter_add(&ret_in[k], node->sig.in[k], graph->values.at[node->in[k]].axes, letter,
-                        atom))
+    for (int k = 0; k < node->ins; k++) {
+        int axes = graph->values.at[node->in[k]].axes;
+        if (!letter_add(&ret_in[k], node->sig.in[k], axes, letter, atom) ||
+            (also != NONE && !letter_add(&ret_in[k], node->sig.in[k], axes, also, atom)))
             return false;
+    }
     for (int k = 0; k < node->outs; k++) {
+        const int8_t *letters = node->sig.out[k];
         int axes = graph->values.at[node->out[k]].axes;
-        bool kept = letters_have(node->sig.out[k], axes, letter);
-        if (kept && !letter_add(&ret_out[k], node->sig.out[k], axes, letter, atom))
+        bool kept = letters_have(letters, axes, letter),
+             goes = also != NONE && letters_have(letters, axes, also);
+        if ((kept && !letter_add(&ret_out[k], letters, axes, letter, atom)) ||
+            (goes && !letter_add(&ret_out[k], letters, axes, also, atom)))
             return false;
-        if (!kept && !partial_add(&ret_out[k], atom, op_info[node->op].monoid))
+        if (!kept && !goes && !partial_add(&ret_out[k], atom, op_info[node->op].monoid))
             return false;
     }
     return true;

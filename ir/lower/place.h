@@ -22,12 +22,13 @@ typedef struct Atom {
                   fastest */
 } Atom;
 
+typedef uint8_t AtomSet; /* bit a: atom a */
+
 typedef struct Mesh {
     int n;
     Atom atom[MAX_ATOMS];
+    AtomSet ep; /* whose ranks share experts: in layers of experts this is their role */
 } Mesh;
-
-typedef uint8_t AtomSet; /* bit a: atom a */
 
 /* Ordered atoms, major to minor. */
 typedef struct AtomList {
@@ -35,7 +36,14 @@ typedef struct AtomList {
     int8_t at[MAX_PER_AXIS];
 } AtomList;
 
-/* Compared with memcmp: unused entries are zero. */
+/* Compared with memcmp: unused entries are zero.
+ *
+ * An axis of a routed dim is cut *raggedly*: a rank has the rows (of all axes up to and with this
+ * one) whose choices name what it holds, in their order, and behind them room to a static bound
+ * (zeros; in the choices themselves -1, nobody). Its local extents are 1 for the axes before and
+ * the bound for the axis (route_room). It is entered and left whole: by an exchange with axis 0,
+ * all of whose minor end it takes, and by a cut of what is whole. All of these read the choices,
+ * whole over the atoms. */
 typedef struct Placement {
     AtomList shard[MAX_AXES];
     AtomSet partial;
@@ -87,6 +95,7 @@ int mesh_coordinate(const Mesh *mesh, int rank, int atom);
 int list_index(const Mesh *mesh, const AtomList *list, int rank);
 /* The ranks of the group of `rank` along the list, ordered by list_index. Returns their number. */
 int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks, int cap);
+/* Those that have the role in dense layers or, ep, in layers of experts. */
 AtomSet role_atoms(const Mesh *mesh, Role role);
 AtomSet token_atoms(const Mesh *mesh); /* of dp and cp: every gradient is a sum over them */
 
@@ -97,6 +106,7 @@ AtomSet place_used(const Placement *place);                /* shard or partial *
 AtomSet place_sharded(const Placement *place);
 /* Every axis divides by its atoms. */
 bool place_fits(const Mesh *mesh, const Net *net, const Value *value, const Placement *place);
+/* Local elements; those of one axis. */
 int64_t place_elements(const Mesh *mesh, const Net *net, const Value *value,
                        const Placement *place);
 int64_t place_local(const Mesh *mesh, const Net *net, const Value *value, const Placement *place,
@@ -119,6 +129,14 @@ enum {
 typedef struct NodeChoice {
     Choice atom[MAX_ATOMS];
 } NodeChoice;
+
+/* The axis that a placement cuts raggedly, or NONE. */
+int place_routed(const Net *net, const Value *value, const Placement *place);
+/* Is this a move into or out of a ragged cut? */
+bool move_is_routed(const Net *net, const Value *value, const Move *move);
+/* Where the choices must be for a routed move between these two placements of a value. */
+Placement place_of_route(const Net *net, const Value *value, const Placement *from,
+                         const Placement *to, const Move *move);
 
 /* The whole legality rule. Operand and output placements that a choice means; false when illegal
  * (one monoid per value, letters that may not be split, or extents that do not divide). Several

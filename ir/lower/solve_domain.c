@@ -209,14 +209,20 @@ static AtomSet leading_atoms(const Problem *problem, const Node *node, const Nod
     return best;
 }
 
-/* A boundary that must be whole forbids the sequence to the width atoms throughout the block. */
+/* A boundary that must be whole forbids the sequence to the width atoms throughout the block. Rows
+ * that may go by whom they name are cut by other atoms, which take whole tokens. */
 static bool letter_allowed(const Problem *problem, const Node *node, int what)
 {
-    if (problem->setup.boundary_rule != BOUNDARY_WHOLE || what == CHOICE_REPLICATE ||
-        what >= CHOICE_LINEAR)
+    const Net *net = problem->setup.net;
+    if (what == CHOICE_REPLICATE || what >= CHOICE_LINEAR)
         return true;
-    DimId dim = node->sig.dim[what - CHOICE_LETTER];
-    return problem->setup.net->dims.at[dim].kind != DIM_SEQUENCE;
+    int letter = what - CHOICE_LETTER;
+    DimKind kind = net->dims.at[node->sig.dim[letter]].kind;
+    bool goes = problem->routed[node - problem->setup.graph->nodes.at];
+    if (kind == DIM_ROUTED || letter == node_naming_letter(net, node) ||
+        (goes && kind == DIM_SEQUENCE))
+        return false;
+    return problem->setup.boundary_rule != BOUNDARY_WHOLE || kind != DIM_SEQUENCE;
 }
 
 /* Letters that may share the role with another one: of dims that are no tokens and that no op of
@@ -291,7 +297,8 @@ static void spot_widen(Problem *problem, ValueId id, PlaceList *list)
     const Value *value = &problem->setup.graph->values.at[id];
     for (int i = 0; i < value->axes && problem->setup.width != 0; i++) {
         Placement place = problem->spot[id].places.at[problem->spot[id].whole];
-        if (place_widen(problem, value, i, &place))
+        if (i != value_routed_axis(problem->setup.net, value) &&
+            place_widen(problem, value, i, &place))
             place_add(problem->arena, list, &place);
     }
 }
@@ -399,6 +406,7 @@ bool problem_domains(Problem *problem)
 {
     const Graph *graph = problem->setup.graph;
     mark_whole_dims(problem);
+    problem->routed = graph_routed_nodes(problem->arena, graph);
     NodeChoice *base = ARENA_ARRAY(problem->arena, NodeChoice, graph->nodes.n + 1);
     if (!tokens_place(problem, base))
         return false;

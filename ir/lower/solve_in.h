@@ -70,6 +70,7 @@ typedef struct Problem {
     int *saved_var;           /* per value, NONE when nothing is chosen */
     bool *whole_dim;          /* per dim: some op of the class may not split it */
     bool *again;              /* per node: runs in backward too */
+    bool *routed;             /* per node: works on single choices, which may live elsewhere */
 } Problem;
 
 /* solve_domain.c: options of nodes, homes and the boundary, and the spots of all values. */

@@ -154,6 +154,13 @@ static const char *explain(const Explain *at, int index)
         put_dim(&text, body, copy->value, move->from);
         break;
     case MOVE_ALL_TO_ALL:
+        if (move_is_routed(body->net, &body->graph->values.at[copy->value], move)) {
+            str_putf(&text,
+                     move->from == 0 ? "send the rows of %s to those whom their choices name"
+                                     : "send the rows of %s back to their tokens",
+                     name);
+            break;
+        }
         str_putf(&text, "exchange shards of %s along ", name);
         put_dim(&text, body, copy->value, move->from);
         str_put(&text, " for shards along ");

@@ -335,6 +335,66 @@ void lp_all_to_all(LpEvent *event, int comm, const void *src, void *dst, int64_t
     exchange_start(event, comm, src, dst, count_each, dtype, false);
 }
 
+/* All messages are posted at once, under one tag: sizes differ from member to member, and so would
+ * the number of rounds. Pieces of one message match in the order in which they are posted. */
+static void exchange_sizes(LpSelf *self, LpWork *work, const int64_t *give, const int64_t *take,
+                           int distance, int tag)
+{
+    const LpComm *comm = work->comm;
+    int64_t width = lp_dtype_bytes(work->dtype);
+    int from = member_from(comm, distance), to = member_to(comm, distance);
+    const int64_t *size[2] = {take, give};
+    int peer[2] = {from, to};
+    for (int side = 0; side < 2; side++) {
+        int64_t begin = 0, end = 0;
+        for (int i = 0; i < peer[side]; i++)
+            begin += size[side][i] * width;
+        end = begin + size[side][peer[side]] * width;
+        for (int64_t at = begin; at < end; at += LP_MESSAGE_BYTES) {
+            int64_t bytes = end - at < LP_MESSAGE_BYTES ? end - at : LP_MESSAGE_BYTES;
+            if (side == 0)
+                lp_work_recv(self, work, comm->ranks[from], tag, work->dst + at, bytes);
+            else
+                lp_work_send(self, work, comm->ranks[to], tag, work->src + at, bytes);
+        }
+    }
+}
+
+static bool sizes_advance(LpSelf *self, LpWork *work)
+{
+    if (work->phase++ > 0)
+        return false;
+    int tag = round_tag(work);
+    for (int d = 1; d < work->comm->count; d++)
+        exchange_sizes(self, work, work->give, work->take, d, tag);
+    return true;
+}
+
+void lp_all_to_all_v(LpEvent *event, int handle, const void *src, const int64_t *give, void *dst,
+                     const int64_t *take, LpDtype dtype)
+{
+    LpSelf *self = lp_self;
+    LpComm *comm = comm_get(self, handle, "all-to-all");
+    int64_t width = lp_dtype_bytes(dtype), from = 0, to = 0;
+    for (int i = 0; i < comm->me; i++) {
+        from += give[i] * width;
+        to += take[i] * width;
+    }
+    memcpy((unsigned char *)dst + to, (const unsigned char *)src + from,
+           (size_t)(give[comm->me] * width));
+    if (comm->count == 1)
+        return;
+    LpWork *work = lp_work_new(self, event, "all-to-all");
+    work->src = src;
+    work->dst = dst;
+    work->give = give;
+    work->take = take;
+    work->count = 1;
+    work->dtype = dtype;
+    work->advance = sizes_advance;
+    collective_start(self, work, comm, 1, 1);
+}
+
 static bool rotate_advance(LpSelf *self, LpWork *work)
 {
     const LpComm *comm = work->comm;

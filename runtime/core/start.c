@@ -72,6 +72,15 @@ void lp_fail(int code, const char *format, ...)
     lp_watch_end(self, code, text);
 }
 
+void lp_must_fit(const char *what, long rows, long room)
+{
+    if (rows > room)
+        lp_fail(1,
+                "%s: %ld rows for the experts of one rank, which has room for %ld; plan again with "
+                "more (--pin room=...), or with room for all that can come (room=0)",
+                what, rows, room);
+}
+
 void lp_fail_all(int code, const char *format, ...)
 {
     LpSelf *self = lp_self;

@@ -23,8 +23,9 @@ struct LpWork {
     int64_t piece;  /* its elements */
     LpDtype dtype;
     LpOp op;
-    int peer;     /* of p2p */
-    int shift;    /* of rotate */
+    const int64_t *give, *take; /* of all-to-all with sizes, read at its start: per member */
+    int peer;                   /* of p2p */
+    int shift;                  /* of rotate */
     bool scatter; /* all-to-all: another block for every member; all-gather: one for all */
     int phase;
     unsigned tag; /* of the next message round */

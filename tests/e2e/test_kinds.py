@@ -37,6 +37,12 @@ CONTEXT = {
         "pp2.cp2": {"pp": 2, "cp": 2},
     },
 }
+# Experts shared by data-parallel ranks: their rows travel.
+SHARED = {
+    "dp2.ep2": {"dp": 2, "ep": 2},
+    "dp2.ep2.tp2+sp": {"dp": 2, "ep": 2, "tp": 2, "sp": 1},
+    "dp4.ep2.recompute": {"dp": 4, "ep": 2, "recompute": "full"},
+}
 MANY = ["mixtral", "deepseek_v3", "gpt_oss", "llama4"]
 
 # Relative; measured 2e-7 at most for the first two, 2e-6 for the gradients.
@@ -91,7 +97,8 @@ def main():
     tap = e2e.Tap()
     only = sys.argv[2:]
     rows = [(kind, name, pins) for kind in KINDS
-            for name, pins in {**PLANS, **CONTEXT.get(kind, {}), **(MORE if kind in MANY else {})}.items()
+            for name, pins in {**PLANS, **CONTEXT.get(kind, {}), **(MORE if kind in MANY else {}),
+                               **(SHARED if kind in MANY else {})}.items()
             if not only or any(word in f"{kind} {name}" for word in only)]
     with e2e.Workshop() as shop, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as builders:
         built = [builders.submit(build, shop, *row) for row in rows]

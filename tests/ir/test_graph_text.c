@@ -110,7 +110,7 @@ static void test_bad_text(void **state)
         {"", "needs a name", 0},
         {"graph n\n", "begins with", 1},
         {"net n\ndim b batch letter=b extent=2\n", "a dim has", 2},
-        {"net n\ndim b big letter=b extent=2 used=2\n", "batch, sequence or other", 2},
+        {"net n\ndim b big letter=b extent=2 used=2\n", "batch, sequence, other or routed", 2},
         {"net n\ndim b batch letter=t extent=2 used=2\n", "free letter", 2},
         {"net n\ndim b batch letter=bb extent=2 used=2\n", "free letter", 2},
         {"net n\ndim b batch letter=b extent=0 used=0\n", "1 to 2^40", 2},

@@ -10,7 +10,7 @@ static const int64_t gib = INT64_C(1) << 30;
 static Mesh mesh_of(const Cluster *cluster, Diag *diag, int tp, int dp)
 {
     Mesh mesh;
-    Degrees degrees = {.tp = tp, .cp = 1, .dp = dp, .cp_heads = 1};
+    Degrees degrees = {.tp = tp, .cp = 1, .dp = dp, .cp_heads = 1, .ep = 1};
     assert_true(mesh_build(diag, cluster, &degrees, &mesh));
     return mesh;
 }

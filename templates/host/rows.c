@@ -1,0 +1,125 @@
+/* rows.c - rows that go to whom their choices name, and come back.
+ *
+ * The ranks of a group have the same number of tokens each, and together `rows` choices; a choice
+ * is the number of a thing that some member has, or -1: nobody. Member i has things [i * named, (i
+ * + 1) * named). Everyone knows all choices, so everyone knows all sizes, and no sizes are sent. A
+ * member's block keeps the order of the choices; behind its rows it is filled up to its room. */
+#ifndef LP_ROWS_C
+#define LP_ROWS_C
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "templates/host/tile.h"
+
+typedef struct LpRows {
+    long rows;     /* choices of all members together */
+    int members;   /* of the group */
+    int me;        /* this rank's number in it */
+    long named;    /* things that a member has */
+    long elements; /* of a row */
+    int width;     /* bytes of an element */
+    long room;     /* rows that a member's block has room for */
+} LpRows;
+
+static LP_MAYBE_UNUSED int lp_rows_owner(const LpRows *r, int32_t choice)
+{
+    return choice < 0 ? -1 : (int)(choice / r->named);
+}
+
+/* The rows that name what this rank has. Elements that it gives to each member, and behind them
+ * those that it takes, when rows go out; the other way round when they come back. */
+static LP_MAYBE_UNUSED long lp_rows_sizes(const LpRows *r, const int32_t *choice, int64_t *out,
+                                          int64_t *in)
+{
+    const long each = r->rows / r->members;
+    long got = 0;
+    memset(out, 0, (size_t)r->members * sizeof *out);
+    memset(in, 0, (size_t)r->members * sizeof *in);
+    for (long i = 0; i < r->rows; i++) {
+        const int owner = lp_rows_owner(r, choice[i]), from = (int)(i / each);
+        if (owner == r->me) {
+            in[from] += r->elements;
+            got++;
+        }
+        if (from == r->me && owner >= 0) {
+            out[owner] += r->elements;
+        }
+    }
+    return got;
+}
+
+/* Copies of this rank's rows, those for the first member first. */
+static LP_MAYBE_UNUSED void lp_rows_pack(const LpRows *r, const int32_t *choice, const int64_t *out,
+                                         const void *from, void *to)
+{
+    const long each = r->rows / r->members, bytes = r->elements * r->width;
+    char *at = to;
+    for (int owner = 0; owner < r->members; owner++) {
+        if (out[owner] == 0) {
+            continue;
+        }
+        for (long i = 0; i < each; i++) {
+            if (lp_rows_owner(r, choice[r->me * each + i]) == owner) {
+                memcpy(at, (const char *)from + i * bytes, (size_t)bytes);
+                at += bytes;
+            }
+        }
+    }
+}
+
+/* The rows that came back, to the tokens they left; zeros where nobody was named. */
+static LP_MAYBE_UNUSED void lp_rows_unpack(const LpRows *r, const int32_t *choice, const void *from,
+                                           void *to)
+{
+    const long each = r->rows / r->members, bytes = r->elements * r->width;
+    const char *at = from;
+    for (long i = 0; i < each; i++) {
+        if (lp_rows_owner(r, choice[r->me * each + i]) < 0) {
+            memset((char *)to + i * bytes, 0, (size_t)bytes);
+        }
+    }
+    for (int owner = 0; owner < r->members; owner++) {
+        for (long i = 0; i < each; i++) {
+            if (lp_rows_owner(r, choice[r->me * each + i]) == owner) {
+                memcpy((char *)to + i * bytes, at, (size_t)bytes);
+                at += bytes;
+            }
+        }
+    }
+}
+
+/* Zeros behind the rows that come in. */
+static LP_MAYBE_UNUSED void lp_rows_fill(const LpRows *r, const int64_t *in, void *to)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < r->members; i++) {
+        elements += in[i];
+    }
+    memset((char *)to + elements * r->width, 0,
+           (size_t)(r->room * r->elements - elements) * (size_t)r->width);
+}
+
+/* This rank's rows out of those of all, as far as there is room, and how many they are; behind them
+ * every byte is `blank`, which makes zeros of 0 and choices of nobody of 255. */
+static LP_MAYBE_UNUSED long lp_rows_cut(const LpRows *r, const int32_t *choice, const void *from,
+                                        int blank, void *to)
+{
+    const long bytes = r->elements * r->width;
+    long got = 0;
+    for (long i = 0; i < r->rows; i++) {
+        if (lp_rows_owner(r, choice[i]) != r->me) {
+            continue;
+        }
+        if (got++ < r->room) {
+            memcpy((char *)to + (got - 1) * bytes, (const char *)from + i * bytes, (size_t)bytes);
+        }
+    }
+    if (got < r->room) {
+        memset((char *)to + got * bytes, blank, (size_t)(r->room - got) * (size_t)bytes);
+    }
+    return got;
+}
+
+#endif
