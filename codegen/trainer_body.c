@@ -78,8 +78,19 @@ int64_t body_extent(const Copy *copy, int begin, int end)
 
 const char *body_origin(BodyPrinter *p, int copy, int axis)
 {
-    return trainer_origin(p->t, &body_copy(p, copy)->place.shard[axis],
-                          body_copy(p, copy)->local[axis]);
+    const Copy *c = body_copy(p, copy);
+    const AtomList *list = &c->place.shard[axis];
+    if ((list_set(list) & list_set(&c->ring)) == 0)
+        return trainer_origin(p->t, list, c->local[axis]);
+    /* the block that is at home `turn` places before */
+    int n = list_extent(&p->t->plan->mesh, list);
+    if (memcmp(list, &c->ring, sizeof *list) != 0 && diag_errors(p->t->diag) == 0) {
+        diag_error(p->t->diag, NO_SPAN, "%s passes by along some of the atoms of its axis",
+                   c->name);
+        diag_help(p->t->diag, "no trainer is printed of that: let the ring have all of cp");
+    }
+    return arena_printf(p->t->arena, "(s->index[%s] + %d) %% %d * %lldL",
+                        trainer_list(p->t, list, false), n - c->turn, n, (long long)c->local[axis]);
 }
 
 bool body_refuses(BodyPrinter *p, const Node *node, int copy)
@@ -378,7 +389,9 @@ static void print_title(BodyPrinter *p, const Inst *inst)
 {
     Str text = str_new(p->t->arena);
     if (inst->kind != INST_KERNEL) {
-        const char *what = inst->kind == INST_MOVE ? move_text[inst->move.kind] : "accumulate";
+        const char *what = inst->kind == INST_MOVE    ? move_text[inst->move.kind]
+                           : inst->kind == INST_MERGE ? "merge"
+                                                      : "accumulate";
         emit_comment(p->emit, "%s: %s", what, trainer_comment(p->t, inst->why ? inst->why : ""));
         return;
     }
@@ -455,6 +468,30 @@ static void print_waits(BodyPrinter *p, int index)
     }
 }
 
+/* Results so far, in place, joined with those of one more block. */
+/* Results of turns are joined in fp32. */
+static bool print_merge(BodyPrinter *p, const Inst *inst)
+{
+    for (int k = 0; k < inst->outs; k++) {
+        CHECK(body_storage(p, inst->in[k]) == body_storage(p, inst->out[k]));
+        if (body_copy(p, inst->out[k])->dtype != DT_F32)
+            return body_refuses(p, &p->body->graph->nodes.at[inst->node[0]], inst->out[k]);
+    }
+    if (inst->monoid == MONOID_LSE) {
+        int64_t rows = body_copy(p, inst->out[1])->elements;
+        emit_line(p->emit, "lp_attention_merge(%lld, %lld, %s, %s, %s, %s, s->threads);",
+                  (long long)rows, (long long)(body_copy(p, inst->out[0])->elements / rows),
+                  body_writes(p, inst->out[0]), body_writes(p, inst->out[1]),
+                  body_reads(p, inst->in[2]), body_reads(p, inst->in[3]));
+        return true;
+    }
+    for (int k = 0; k < inst->outs; k++)
+        emit_line(p->emit, "lp_accumulate(%lld, %s, %s, false);",
+                  (long long)body_copy(p, inst->out[k])->elements, body_writes(p, inst->out[k]),
+                  body_reads(p, inst->in[inst->outs + k]));
+    return true;
+}
+
 static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
 {
     print_title(p, inst);
@@ -463,6 +500,8 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
         return print_kernel(p, inst);
     if (inst->kind == INST_MOVE)
         return trainer_print_move(p, inst, index);
+    if (inst->kind == INST_MERGE)
+        return print_merge(p, inst);
     emit_line(p->emit, "lp_accumulate%s(%lld, %s, %s, %s);",
               body_copy(p, inst->in[0])->dtype == DT_F32 ? "" : "_real",
               (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),

@@ -137,6 +137,13 @@ static void print_all_to_all(BodyPrinter *p, const Collective *c, const Move *mo
         unpack_later(p, c, out, to, &take);
 }
 
+static void print_rotate(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
+{
+    emit_line(p->emit, "lp_rotate(%s, %s, %s, %s, %lld, %s, %d);", c->event, c->comm,
+              body_reads(p, in), body_writes(p, out), (long long)body_copy(p, in)->elements,
+              c->dtype, move->by);
+}
+
 /* Everybody's block, of which this rank keeps the one that the new order gives it. */
 static void print_permute(BodyPrinter *p, const Collective *c, const Move *move, int in, int out)
 {
@@ -252,6 +259,8 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         return print_all_gather(p, &c, move, in, out), true;
     case MOVE_ALL_TO_ALL:
         return print_all_to_all(p, &c, move, in, out), true;
+    case MOVE_ROTATE:
+        return print_rotate(p, &c, move, in, out), true;
     case MOVE_PERMUTE:
         return print_permute(p, &c, move, in, out), true;
     default:

@@ -51,6 +51,11 @@ static json_t *choice_json(const Node *node, const NodeChoice *choice, int atoms
             word[n] = '\0';
         } else if (c >= CHOICE_LETTER) {
             word[0] = node->sig.letter[c - CHOICE_LETTER];
+            if (choice->travel[a] != 0) {
+                word[1] = '~';
+                word[2] = node->sig.letter[choice->travel[a] - CHOICE_LETTER];
+                word[3] = '\0';
+            }
         }
         json_array_append_new(list, json_string(word));
     }
@@ -190,7 +195,16 @@ static bool read_linear_set(const Node *node, const char *digits, Choice *ret)
     return false;
 }
 
-static bool read_word(Json at, const Node *node, const char *word, Choice *ret)
+static int letter_named(const Node *node, char name)
+{
+    for (int l = 0; l < node->sig.letters; l++)
+        if (node->sig.letter[l] == name)
+            return l;
+    return NONE;
+}
+
+/* "s", or "s~t": s stays while blocks of t pass by. */
+static bool read_word(Json at, const Node *node, const char *word, Choice *ret, Choice *ret_travel)
 {
     if (str_eq(word, "R")) {
         *ret = CHOICE_REPLICATE;
@@ -198,16 +212,22 @@ static bool read_word(Json at, const Node *node, const char *word, Choice *ret)
     }
     if (word[0] == '+' && read_linear_set(node, word + 1, ret))
         return true;
-    for (int l = 0; l < node->sig.letters && strlen(word) == 1; l++)
-        if (node->sig.letter[l] == word[0]) {
-            *ret = (Choice)(CHOICE_LETTER + l);
-            return true;
-        }
+    int stay = letter_named(node, word[0]), travel = NONE;
+    if (strlen(word) == 3 && word[1] == '~')
+        travel = letter_named(node, word[2]);
+    if (stay != NONE && (strlen(word) == 1 || letter_travels(node, travel))) {
+        *ret = (Choice)(CHOICE_LETTER + stay);
+        *ret_travel = travel != NONE ? (Choice)(CHOICE_LETTER + travel) : 0;
+        return true;
+    }
     json_fail(at, "\"%s\" is no choice of %s", word, node->name);
     Str known = str_new(at.doc->arena);
     str_put(&known, "R");
     for (int l = 0; l < node->sig.letters; l++)
         str_putf(&known, " %c", node->sig.letter[l]);
+    for (int l = 0; l < node->sig.letters; l++)
+        if (letter_travels(node, l))
+            str_putf(&known, " s~%c", node->sig.letter[l]);
     for (int i = 0; i < node_linear_sets(node); i++) {
         str_put(&known, " +");
         for (int k = 0; k < MAX_IN; k++)
@@ -231,7 +251,7 @@ static bool read_choice(Json nodes, const Node *node, int atoms, NodeChoice *ret
     for (int a = 0; a < atoms; a++) {
         const char *word;
         if (!json_str(json_at(list, a), &word) ||
-            !read_word(json_at(list, a), node, word, &ret->atom[a]))
+            !read_word(json_at(list, a), node, word, &ret->atom[a], &ret->travel[a]))
             return false;
     }
     return true;

@@ -107,6 +107,7 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
     const Device *device = &plan->cluster->device;
     switch (step->kind) {
     case STEP_KERNEL:
+    case STEP_MERGE:
     case STEP_ACCUMULATE:
         if (step->inst)
             return sim->price[class_of_body(sim->program, step->body)]

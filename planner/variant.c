@@ -317,7 +317,8 @@ static void crossing(const Plan *plan, const Net *net, Spread *ret)
                     net->dims.at[node->sig.dim[choice - CHOICE_LETTER]].kind == DIM_OTHER)
                     heads = (AtomSet)(heads | 1u << a);
             }
-            ret->cp_by = heads == cp ? CROSS_HEADS : CROSS_GATHER;
+            AtomList ring = node_ring(&plan->mesh, &plan->class[c].choice[n]);
+            ret->cp_by = heads == cp ? CROSS_HEADS : ring.n > 0 ? CROSS_RING : CROSS_GATHER;
             ret->cp_heads = heads == cp ? 1 : mesh_extent(&plan->mesh, heads);
             return;
         }
@@ -342,7 +343,8 @@ static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a,
 {
     for (int n = 0; n < graph->nodes.n; n++)
         for (int i = 0; i < mesh->n; i++)
-            if (a->choice[n].atom[i] != b->choice[n].atom[i])
+            if (a->choice[n].atom[i] != b->choice[n].atom[i] ||
+                a->choice[n].travel[i] != b->choice[n].travel[i])
                 return false;
     for (int p = 0; p < graph->params.n; p++)
         if (!place_equal(&a->home[p], &b->home[p]))

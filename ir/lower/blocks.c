@@ -83,6 +83,9 @@ void block_move(const BlockShape *shape, const Move *move, int n, int me, int or
         for (int k = 0; k < n; k++)
             paste(shape, move->from, k, n, from[k], to);
         break;
+    case MOVE_ROTATE:
+        memcpy(to, from[((me - move->by) % n + n) % n], (size_t)elements * sizeof *to);
+        break;
     case MOVE_ALL_TO_ALL:
     case MOVE_PERMUTE:
         for (int k = 0; k < n; k++)

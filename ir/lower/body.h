@@ -51,7 +51,9 @@ typedef struct Copy {
     int64_t local[MAX_AXES]; /* extents of the local block, dense row-major in axis order */
     int64_t elements, bytes;
     Home home;
-    int alias;       /* copy whose storage this one is (an in-place all-reduce), or NONE */
+    AtomList ring;   /* of a copy that passes by: the block here is at home `turn` places before, */
+    int turn;        /* along these atoms; else empty and 0 */
+    int alias;       /* copy whose storage this one is (an in-place all-reduce or merge), or NONE */
     int param;       /* of HOME_PARAM and HOME_ACC: index in graph->params; NONE for the loss */
     int64_t offset;  /* saved: in the link's saved block; temp: in the scratch area. Bytes,
                         64-aligned. Others: by the stage */
@@ -60,8 +62,10 @@ typedef struct Copy {
 } Copy;
 
 typedef enum {
-    INST_KERNEL,    /* nodes on local blocks */
-    INST_MOVE,      /* one move: in[0] -> out[0]; of rows, by the choices in its last input */
+    INST_KERNEL, /* nodes on local blocks */
+    INST_MOVE,   /* one move: in[0] -> out[0]; of rows, by the choices in its last input */
+    INST_MERGE,  /* out[k] = in[k] and in[outs + k], results of a node on other blocks, joined by a
+                    monoid: lse joins an (o, l) pair, sum each by itself */
     INST_ACCUMULATE /* out[0] += in[0] (or = on the first micro-batch): a gradient that had to move
                        first */
 } InstKind;
@@ -73,6 +77,8 @@ typedef struct Inst {
     Form form; /* of a kernel */
     Flow flow; /* clones of forward nodes in backward keep FLOW_FORWARD; a move has the flow of what
                   it serves, input before clones before weights */
+    int turn;  /* of a node that sees blocks pass by: which of them, counted from its own */
+    uint8_t monoid; /* of a merge */
     int nodes; /* fused in this order; the last one need not be the only one with stored outputs */
     NodeId node[MAX_FUSED];
     Move move;
@@ -130,6 +136,8 @@ const InstList *body_list(const Body *body, int which);
 /* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
  * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);
+/* The node makes nothing of the block that passes by in this turn, on any rank: it is left out. */
+bool body_turn_empty(const Body *body, NodeId id, int turn);
 /* Placement of the gradient accumulator of a parameter: the shards of its home, Partial where the
  * gradient arises so. */
 Placement body_acc_placement(const Body *body, int param);

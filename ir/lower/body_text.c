@@ -6,6 +6,8 @@ static void put_copy(Str *str, const Body *body, int id)
     const Copy *copy = &body->copies.at[id];
     str_putf(str, "%s", copy->name);
     place_put(str, body->net, &body->graph->values.at[copy->value], &copy->place);
+    if (copy->turn)
+        str_putf(str, "@%d", copy->turn);
     if (copy->home != HOME_TEMP)
         str_putf(str, ":%s", home_text[copy->home]);
 }
@@ -31,6 +33,8 @@ static void put_inst(Str *str, const Body *body, const Inst *inst)
     else if (inst->kind == INST_MOVE)
         str_putf(str, "%s%s", move_text[inst->move.kind],
                  body->copies.at[inst->in[0]].alias == inst->out[0] ? " in place" : "");
+    else if (inst->kind == INST_MERGE)
+        str_putf(str, "merge %s", monoid_text[inst->monoid]);
     else
         str_put(str, "accumulate");
     str_put(str, " (");

@@ -76,6 +76,9 @@ bool move_apply(const Placement *before, const Move *move, Placement *ret)
                move->atoms.n > 0 && list_cut(&place.shard[move->from], &move->atoms) &&
                list_join(&place.shard[move->to], &move->atoms);
         break;
+    case MOVE_ROTATE: /* other blocks in the same places */
+        good = move->atoms.n > 0 && (atoms & ~place_sharded(before)) == 0;
+        break;
     case MOVE_PERMUTE:
         good = is_axis(move->from) && list_set(&move->order) == atoms &&
                move->order.n == move->atoms.n && list_cut(&place.shard[move->from], &move->atoms) &&
@@ -291,7 +294,7 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
             good &= check_kernel(check, body, inst);
         else if (inst->kind == INST_MOVE)
             good &= check_move(check, body, inst);
-        else
+        else if (inst->kind == INST_ACCUMULATE)
             good &= check_accumulate(check, body, inst);
         for (int k = 0; k < inst->outs; k++) {
             int id = inst->out[k];
@@ -328,8 +331,9 @@ static bool check_late(Check *check, const Body *body)
     return good;
 }
 
-/* Nodes of the segment run once; forward nodes may run again in backward, at most once, or there
- * alone when forward has no use for them. What reads nothing may run for each of its readers. */
+/* Nodes of the segment run once (in each turn of a ring: check_turns.c); forward nodes may run
+ * again in backward, at most once, or there alone when forward has no use for them. What reads
+ * nothing may run for each of its readers. */
 static bool check_nodes(Check *check, const Body *body)
 {
     const Graph *graph = body->graph;
@@ -339,7 +343,9 @@ static bool check_nodes(Check *check, const Body *body)
     for (int l = 0; l < BODY_LISTS; l++) {
         const InstList *list = body_list(body, l);
         for (int i = 0; i < list->n; i++)
-            for (int k = 0; list->at[i].kind == INST_KERNEL && k < list->at[i].nodes; k++)
+            for (int k = 0;
+                 list->at[i].kind == INST_KERNEL && list->at[i].turn == 0 && k < list->at[i].nodes;
+                 k++)
                 runs[l > 0][list->at[i].node[k]]++;
     }
     bool good = true;
@@ -475,6 +481,9 @@ bool check_body(Check *check, const Body *body)
     good &= check_list(check, body, &body->backward, SEG_BACKWARD, made_at, saved);
     good &= check_late(check, body);
     good &= check_list(check, body, &body->weight, SEG_BACKWARD, made_at, saved);
+    good &= check_turns(check, body, &body->forward);
+    good &= check_turns(check, body, &body->backward);
+    good &= check_turns(check, body, &body->weight);
     good &= check_nodes(check, body);
     good &= check_accumulators(check, body);
     good &= check_saved(check, body);

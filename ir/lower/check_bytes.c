@@ -271,7 +271,8 @@ static bool check_in_place(CellRun *run, const TraceStep *step)
         for (int b = 0; b < a; b++) {
             if ((!operand[a].write && !operand[b].write) || !overlap(&operand[a], &operand[b]))
                 continue;
-            bool in_place = step->kind == STEP_MOVE && step->move->kind == MOVE_ALL_REDUCE &&
+            bool in_place = (step->kind == STEP_MERGE ||
+                             (step->kind == STEP_MOVE && step->move->kind == MOVE_ALL_REDUCE)) &&
                             operand[a].address == operand[b].address &&
                             operand[a].bytes == operand[b].bytes;
             if (!in_place)

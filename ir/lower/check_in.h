@@ -101,6 +101,8 @@ bool step_crosses(const TraceStep *step);       /* sends, receives, tied sums, t
 
 /* check_body.c */
 bool check_body(Check *check, const Body *body);
+/* check_turns.c: what passes by along rings (one segment). */
+bool check_turns(Check *check, const Body *body, const InstList *list);
 bool check_chain(Check *check); /* neighbours of the chain agree about what they hand on */
 /* A move, by the table of place.h: what it makes of a placement; false when it may not be. */
 bool move_apply(const Placement *before, const Move *move, Placement *ret);

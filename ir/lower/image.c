@@ -340,6 +340,16 @@ static void shrink_schedule(const Plan *plan, Plan *image)
     image->holder = schedule->holder;
 }
 
+/* Blocks pass by along this atom somewhere: of two ranks both neighbours are the same. */
+static bool blocks_pass(const Plan *plan, const Net *net, int atom)
+{
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++)
+            if (plan->class[c].choice[n].travel[atom] != 0)
+                return true;
+    return false;
+}
+
 Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net **ret_net)
 {
     Plan *image = ARENA_NEW(arena, Plan);
@@ -348,7 +358,8 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     memset(image->row_ns, 0, sizeof image->row_ns);
     image->hop_ns = 0;
     for (int a = 0; a < image->mesh.n; a++)
-        image->mesh.atom[a].extent = 2;
+        image->mesh.atom[a].extent =
+            blocks_pass(plan, net, a) && plan->mesh.atom[a].extent > 2 ? 3 : 2;
     shrink_schedule(plan, image);
     image->ranks = image->stages * mesh_ranks(&image->mesh);
     if (image->ranks > 64) {

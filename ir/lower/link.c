@@ -79,18 +79,21 @@ int64_t price_collective(const Cluster *cluster, const Mesh *mesh, MoveKind kind
         const Atom *atom = &mesh->atom[atoms->at[i]];
         ranks[atom->level < cluster->levels ? atom->level : cluster->levels - 1] *= atom->extent;
     }
-    int64_t inside = 1, ring = 0, tree = 0, wire = 0;
+    int64_t inside = 1, ring = 0, tree = 0, wire = 0, hop = 0;
     for (int i = 0; i < cluster->levels; i++) {
         if (ranks[i] == 1)
             continue;
         const LinkLevel *link = &cluster->level[i];
         ring += (ranks[i] - 1) * link->latency_ns;
         tree += log2_up(ranks[i]) * link->latency_ns;
+        hop = num_larger(hop, price_p2p(cluster, i, wire_bytes)); /* one of a unit crosses it */
         /* in an exchange every pair has its own bytes, so only rings share the links of a unit */
         bool shared = kind != MOVE_ALL_TO_ALL && kind != MOVE_PERMUTE;
         wire = num_larger(wire, wire_ns(link, wire_bytes, shared ? inside : 1));
         inside *= ranks[i];
     }
+    if (kind == MOVE_ROTATE)
+        return hop;
     if (kind == MOVE_ALL_TO_ALL || kind == MOVE_PERMUTE)
         return ring + wire;
     /* a tree's pipeline fills less well: nine tenths of a ring's bandwidth, of half a tree (a

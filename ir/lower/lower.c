@@ -4,7 +4,7 @@
  * One walk over the nodes in order. A value is a set of copies; each use takes the cheapest
  * existing one and the moves in between become instructions. Between the lists only saved copies,
  * parameters and data survive; what is not kept is made again by a clone at its first use. */
-#include "ir/lower/body.h"
+#include "ir/lower/lower_in.h"
 
 #include <string.h>
 
@@ -19,19 +19,6 @@ const InstList *body_list(const Body *body, int which)
     return which == 0 ? &body->forward : which == 1 ? &body->backward : &body->weight;
 }
 
-typedef VEC(int) CopySet;
-
-typedef struct Lowering {
-    Arena *arena;
-    Body *body;
-    PathTable *paths;
-    VEC(Inst) insts; /* of the segment being built */
-    Segment seg;
-    bool split;
-    CopySet *have; /* per value: copies that exist in this segment */
-    CopySet *made; /* per value: copies that exist at the end of forward */
-} Lowering;
-
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe)
 {
     const Value *value = &graph->values.at[id];
@@ -42,7 +29,7 @@ DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe)
     return value->kind == VALUE_PARAM ? recipe->weight : recipe->activation;
 }
 
-static int add_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
+int lower_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
 {
     Body *body = lo->body;
     const Value *value = &body->graph->values.at[id];
@@ -69,20 +56,17 @@ static int add_copy(Lowering *lo, ValueId id, const Placement *place, Home home)
     return body->copies.n - 1;
 }
 
-static void remember(Lowering *lo, ValueId value, int copy)
+void lower_remember(Lowering *lo, ValueId value, int copy)
 {
     vec_push(lo->arena, &lo->have[value]) = copy;
 }
 
-static Inst *add_inst(Lowering *lo, InstKind kind)
+Inst *lower_inst(Lowering *lo, InstKind kind)
 {
     Inst *inst = &vec_push(lo->arena, &lo->insts);
     *inst = (Inst){.kind = kind, .flow = FLOW_FORWARD};
     return inst;
 }
-
-static int deliver(Lowering *lo, ValueId id, const Placement *want);
-static void materialise(Lowering *lo, ValueId id);
 
 /* The choices that a move of rows goes by; `source` where they themselves are cut. */
 static int deliver_route(Lowering *lo, ValueId id, int source, const Path *path, int step)
@@ -93,12 +77,11 @@ static int deliver_route(Lowering *lo, ValueId id, int source, const Path *path,
     Placement from = body->copies.at[source].place;
     Placement place =
         place_of_route(body->net, value, &from, &path->after[step], &path->move[step]);
-    materialise(lo, route);
-    return route == id && place_equal(&place, &from) ? source : deliver(lo, route, &place);
+    lower_materialise(lo, route);
+    return route == id && place_equal(&place, &from) ? source : lower_deliver(lo, route, &place);
 }
 
-/* The copy of a value under a placement, moved from the cheapest copy there is. */
-static int deliver(Lowering *lo, ValueId id, const Placement *want)
+int lower_deliver(Lowering *lo, ValueId id, const Placement *want)
 {
     Body *body = lo->body;
     const Value *value = &body->graph->values.at[id];
@@ -117,39 +100,24 @@ static int deliver(Lowering *lo, ValueId id, const Placement *want)
     for (int i = 0; i < path.n; i++) {
         bool routed = move_is_routed(body->net, value, &path.move[i]);
         int by = routed ? deliver_route(lo, id, source, &path, i) : source;
-        int target = add_copy(lo, id, &path.after[i], HOME_TEMP);
-        Inst *inst = add_inst(lo, INST_MOVE);
+        int target = lower_copy(lo, id, &path.after[i], HOME_TEMP);
+        Inst *inst = lower_inst(lo, INST_MOVE);
         inst->move = path.move[i];
         inst->ins = by == source ? 1 : 2;
         inst->outs = 1;
         inst->in[0] = source;
         inst->in[1] = by;
         inst->out[0] = target;
-        remember(lo, id, target);
+        lower_remember(lo, id, target);
         source = target;
     }
     return source;
 }
 
-static void emit_node(Lowering *lo, NodeId id)
+Inst *lower_kernel(Lowering *lo, NodeId id, const int *operand, const int *result)
 {
-    Body *body = lo->body;
-    const Graph *graph = body->graph;
-    const Node *node = &graph->nodes.at[id];
-    Placement in[MAX_IN], out[MAX_OUT];
-    if (!place_node(body->mesh, body->net, graph, node, &body->plan->choice[id], in, out))
-        BUG("illegal placement of %s in class %s", node->name, graph->name);
-    int operand[MAX_IN];
-    for (int k = 0; k < node->ins; k++) {
-        materialise(lo, node->in[k]);
-        operand[k] = deliver(lo, node->in[k], &in[k]);
-    }
-    int result[MAX_OUT];
-    for (int k = 0; k < node->outs; k++) {
-        result[k] = add_copy(lo, node->out[k], &out[k], HOME_TEMP);
-        remember(lo, node->out[k], result[k]);
-    }
-    Inst *inst = add_inst(lo, INST_KERNEL);
+    const Node *node = &lo->body->graph->nodes.at[id];
+    Inst *inst = lower_inst(lo, INST_KERNEL);
     inst->form = op_info[node->op].form;
     inst->flow = node->flow;
     inst->nodes = 1;
@@ -168,11 +136,38 @@ static void emit_node(Lowering *lo, NodeId id)
         inst->bind_out[0][k] = result[k];
         inst->out[inst->outs++] = result[k];
     }
+    return inst;
 }
 
-/* In backward a forward value exists because it was saved, or is made again; what is made of
- * nothing is made for each reader, inside its kernel, rather than stored until the next. */
-static void materialise(Lowering *lo, ValueId id)
+static void emit_node(Lowering *lo, NodeId id)
+{
+    Body *body = lo->body;
+    const Graph *graph = body->graph;
+    const Node *node = &graph->nodes.at[id];
+    Placement in[MAX_IN], out[MAX_OUT];
+    if (!place_node(body->mesh, body->net, graph, node, &body->plan->choice[id], in, out))
+        BUG("illegal placement of %s in class %s", node->name, graph->name);
+    int operand[MAX_IN];
+    for (int k = 0; k < node->ins; k++) {
+        lower_materialise(lo, node->in[k]);
+        operand[k] = lower_deliver(lo, node->in[k], &in[k]);
+    }
+    AtomList ring = node_ring(body->mesh, &body->plan->choice[id]);
+    int result[MAX_OUT];
+    if (ring.n > 0) {
+        lower_turns(lo, id, &ring, operand, out, result);
+    } else {
+        for (int k = 0; k < node->outs; k++)
+            result[k] = lower_copy(lo, node->out[k], &out[k], HOME_TEMP);
+        lower_kernel(lo, id, operand, result);
+    }
+    for (int k = 0; k < node->outs; k++)
+        lower_remember(lo, node->out[k], result[k]);
+}
+
+/* What is made of nothing is made for each reader, inside its kernel, rather than stored until the
+ * next. */
+void lower_materialise(Lowering *lo, ValueId id)
 {
     const Value *value = &lo->body->graph->values.at[id];
     bool anew = lo->seg == SEG_BACKWARD && value->kind == VALUE_NODE &&
@@ -272,11 +267,11 @@ static void accumulate_gradient(Lowering *lo, int param)
         body->acc_copy[param] = source;
         return;
     }
-    source = deliver(lo, info->grad, &want);
-    int acc = add_copy(lo, info->grad, &want, HOME_ACC);
+    source = lower_deliver(lo, info->grad, &want);
+    int acc = lower_copy(lo, info->grad, &want, HOME_ACC);
     body->copies.at[acc].param = param;
     body->acc_copy[param] = acc;
-    Inst *inst = add_inst(lo, INST_ACCUMULATE);
+    Inst *inst = lower_inst(lo, INST_ACCUMULATE);
     inst->flow = FLOW_WEIGHT;
     inst->ins = inst->outs = 1;
     inst->in[0] = source;
@@ -287,8 +282,8 @@ static void accumulate_gradient(Lowering *lo, int param)
 static int own_copy(Lowering *lo, ValueId id, int copy, Home home)
 {
     Placement place = lo->body->copies.at[copy].place;
-    int own = add_copy(lo, id, &place, home);
-    Inst *inst = add_inst(lo, INST_MOVE);
+    int own = lower_copy(lo, id, &place, home);
+    Inst *inst = lower_inst(lo, INST_MOVE);
     inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
     inst->ins = inst->outs = 1;
     inst->in[0] = copy;
@@ -302,7 +297,7 @@ static void save_value(Lowering *lo, ValueId id)
 {
     Body *body = lo->body;
     const Placement *want = &body->plan->saved[id];
-    int copy = deliver(lo, id, want);
+    int copy = lower_deliver(lo, id, want);
     Copy *saved = &body->copies.at[copy];
     if (saved->home == HOME_TEMP)
         saved->home = HOME_SAVED;
@@ -358,7 +353,7 @@ static void lower_forward(Lowering *lo, const bool *needed)
         }
     }
     if (graph->chain_out != NONE) {
-        body->out = deliver(lo, graph->chain_out, &body->plan->boundary_out);
+        body->out = lower_deliver(lo, graph->chain_out, &body->plan->boundary_out);
         if (body->copies.at[body->out].home != HOME_TEMP)
             BUG("class %s hands its input on unchanged", graph->name);
         body->copies.at[body->out].home = HOME_OUT;
@@ -423,7 +418,7 @@ static void hand_gradient_back(Lowering *lo)
     const Graph *graph = body->graph;
     if (graph->grad_out == NONE)
         return;
-    int made = deliver(lo, graph->grad_out, &body->plan->boundary_in);
+    int made = lower_deliver(lo, graph->grad_out, &body->plan->boundary_in);
     /* a link that only adds to its input hands its gradient on as it came, and what W reads again
      * must not lie in a buffer that is sent and then taken by others */
     bool again = lo->split && read_by_weights(graph, graph->grad_out);
@@ -472,8 +467,8 @@ static void lower_backward(Lowering *lo, const bool *needed)
     forget_moved(lo);
     body->saves_in = graph->chain_in != NONE && needed[graph->chain_in];
     if (graph->grad_in != NONE) {
-        body->grad_in = add_copy(lo, graph->grad_in, &body->plan->boundary_out, HOME_GRAD_IN);
-        remember(lo, graph->grad_in, body->grad_in);
+        body->grad_in = lower_copy(lo, graph->grad_in, &body->plan->boundary_out, HOME_GRAD_IN);
+        lower_remember(lo, graph->grad_in, body->grad_in);
     }
     emit_backward(lo, true, !lo->split);
     hand_gradient_back(lo);
@@ -486,19 +481,20 @@ static void lower_backward(Lowering *lo, const bool *needed)
     keep_for_weights(body);
 }
 
-/* An all-reduce whose source nobody else reads runs in place. */
+/* An all-reduce or a merge whose source nobody else reads runs in place. */
 static void alias_in_place(Body *body, const InstList *list)
 {
     for (int i = 0; i < list->n; i++) {
         const Inst *inst = &list->at[i];
-        if (inst->kind != INST_MOVE || inst->move.kind != MOVE_ALL_REDUCE)
-            continue;
-        Copy *source = &body->copies.at[inst->in[0]];
-        int uses = 0;
-        for (int l = 0; l < BODY_LISTS; l++)
-            uses += uses_in(body_list(body, l), inst->in[0]);
-        if (uses == 1 && source->home == HOME_TEMP && source->alias == NONE)
-            source->alias = inst->out[0];
+        bool reduces = inst->kind == INST_MOVE && inst->move.kind == MOVE_ALL_REDUCE;
+        for (int k = 0; k < inst->outs && (reduces || inst->kind == INST_MERGE); k++) {
+            Copy *source = &body->copies.at[inst->in[k]];
+            int uses = 0;
+            for (int l = 0; l < BODY_LISTS; l++)
+                uses += uses_in(body_list(body, l), inst->in[k]);
+            if (uses == 1 && source->home == HOME_TEMP && source->alias == NONE)
+                source->alias = inst->out[k];
+        }
     }
 }
 
@@ -565,16 +561,16 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     for (int v = 0; v < graph->values.n; v++) {
         const Value *value = &graph->values.at[v];
         if (value->kind == VALUE_DATA) {
-            remember(&lo, v, add_copy(&lo, v, &data, HOME_DATA));
+            lower_remember(&lo, v, lower_copy(&lo, v, &data, HOME_DATA));
         } else if (value->kind == VALUE_PARAM) {
-            int copy = add_copy(&lo, v, &plan->home[value->out], HOME_PARAM);
+            int copy = lower_copy(&lo, v, &plan->home[value->out], HOME_PARAM);
             body->copies.at[copy].param = value->out;
             body->param_copy[value->out] = copy;
             body->acc_copy[value->out] = NONE;
-            remember(&lo, v, copy);
+            lower_remember(&lo, v, copy);
         } else if (value->kind == VALUE_CHAIN_IN) {
-            body->in = add_copy(&lo, v, &plan->boundary_in, HOME_IN);
-            remember(&lo, v, body->in);
+            body->in = lower_copy(&lo, v, &plan->boundary_in, HOME_IN);
+            lower_remember(&lo, v, body->in);
         }
     }
     pass_begin(passes, PASS_PLACE);

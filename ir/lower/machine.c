@@ -78,6 +78,7 @@ BlockMap machine_block(const Machine *machine, const Body *body, const Copy *cop
     const Net *net = machine->program->net;
     const Value *value = &body->graph->values.at[copy->value];
     BlockMap map = {.axes = value->axes};
+    coordinate = mesh_turned(machine_mesh(machine), &copy->ring, coordinate, -copy->turn);
     for (int a = 0; a < value->axes; a++) {
         map.local[a] = copy->local[a];
         map.whole[a] = net->dims.at[value->dim[a]].extent;

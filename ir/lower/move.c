@@ -8,6 +8,7 @@ const char *const move_text[MOVE_KIND_COUNT] = {
     [MOVE_REDUCE_SCATTER] = "reduce_scatter",
     [MOVE_ALL_GATHER] = "all_gather",
     [MOVE_ALL_TO_ALL] = "all_to_all",
+    [MOVE_ROTATE] = "rotate",
     [MOVE_PERMUTE] = "permute",
     [MOVE_SLICE] = "slice",
     [MOVE_OWN] = "own",
@@ -42,6 +43,7 @@ int64_t wire_bytes(const Mesh *mesh, const Move *move, int64_t n_local, int elem
         return product(local, n - 1) / n;
     case MOVE_ALL_GATHER:
         return product(local, n - 1);
+    case MOVE_ROTATE:
     case MOVE_PERMUTE:
         return local;
     default:
@@ -338,7 +340,7 @@ static void reach_reductions(PathTable *table, int from, const Placement *place)
         partial_drop(&rest, (AtomSet)set);
         if (set_count((AtomSet)set) > MAX_PER_AXIS)
             continue; /* a group is an AtomList; larger sets reduce in two moves */
-        Move move = {MOVE_ALL_REDUCE, list_of((AtomSet)set), NONE, NONE, {0}, place->monoid};
+        Move move = {MOVE_ALL_REDUCE, list_of((AtomSet)set), NONE, NONE, {0}, 0, place->monoid};
         reach(table, from, &move, &rest);
         move.kind = MOVE_REDUCE_SCATTER;
         do {
@@ -362,7 +364,7 @@ static void reach_suffixes(PathTable *table, int from, const Placement *place, i
     if (routed != NONE && axis <= routed && place->shard[routed].n > 0)
         return;
     for (int k = 0; k < list->n; k++) {
-        Move move = {MOVE_ALL_GATHER, {0}, axis, NONE, {0}, MONOID_NONE};
+        Move move = {MOVE_ALL_GATHER, {0}, axis, NONE, {0}, 0, MONOID_NONE};
         Placement rest = *place;
         for (int i = k; i < list->n; i++) {
             move.atoms.at[move.atoms.n++] = list->at[i];
@@ -395,7 +397,7 @@ static void reach_suffixes(PathTable *table, int from, const Placement *place, i
 
 static void reach_orders(PathTable *table, int from, const Placement *place, int axis)
 {
-    Move move = {MOVE_PERMUTE, place->shard[axis], axis, axis, {0}, MONOID_NONE};
+    Move move = {MOVE_PERMUTE, place->shard[axis], axis, axis, {0}, 0, MONOID_NONE};
     move.order = list_of(list_set(&move.atoms));
     do {
         Placement next = *place;
@@ -408,7 +410,7 @@ static void reach_orders(PathTable *table, int from, const Placement *place, int
 /* Free moves of atoms on which the value is whole. */
 static void reach_free(PathTable *table, int from, const Placement *place, int atom)
 {
-    Move move = {MOVE_SLICE, {1, {(int8_t)atom}}, NONE, NONE, {0}, MONOID_NONE};
+    Move move = {MOVE_SLICE, {1, {(int8_t)atom}}, NONE, NONE, {0}, 0, MONOID_NONE};
     for (int i = 0; i < table->value->axes; i++) {
         Placement next = *place;
         if (!axis_matters(table, place, i) || !list_append(&next.shard[i], &move.atoms))
@@ -440,7 +442,7 @@ static void reach_routed(PathTable *table, int from, const Placement *place)
     if (axis == NONE)
         return;
     const AtomList *now = &place->shard[axis], *want = &table->to.shard[axis];
-    Move move = {MOVE_ALL_TO_ALL, *now, axis, 0, {0}, MONOID_NONE};
+    Move move = {MOVE_ALL_TO_ALL, *now, axis, 0, {0}, 0, MONOID_NONE};
     Placement next = *place;
     if (now->n > 0 && !list_equal(now, want) && axis > 0) {
         memset(&next.shard[axis], 0, sizeof next.shard[axis]);
@@ -449,7 +451,7 @@ static void reach_routed(PathTable *table, int from, const Placement *place)
     }
     if (now->n > 0 || want->n == 0)
         return;
-    move = (Move){MOVE_SLICE, *want, NONE, axis, {0}, MONOID_NONE};
+    move = (Move){MOVE_SLICE, *want, NONE, axis, {0}, 0, MONOID_NONE};
     next.shard[axis] = *want;
     if ((place_used(place) & list_set(want)) == 0)
         reach(table, from, &move, &next);

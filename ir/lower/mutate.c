@@ -8,7 +8,7 @@
 #include "ir/lower/machine.h"
 
 const char *const mutation_text[MUTATE_COUNT] = {"none", "skip", "average", "short", "stale",
-                                                 "peer", "base", "own",     "slot"};
+                                                 "peer", "base", "own",     "turn",  "slot"};
 
 static bool same_site(const Site *a, const Site *b)
 {
@@ -137,7 +137,7 @@ static void put_moves(Machine *machine, const Step *step)
 {
     bool gathers =
         step->move && (step->move->kind == MOVE_ALL_GATHER || step->move->kind == MOVE_ALL_TO_ALL ||
-                       step->move->kind == MOVE_PERMUTE);
+                       step->move->kind == MOVE_ROTATE || step->move->kind == MOVE_PERMUTE);
     bool maximum = step->move && step->move->monoid == MONOID_MAX;
     Site skip = site_of(machine, MUTATE_SKIP, step);
     if (step->kind == STEP_MOVE && gathers_for_nobody(machine->program, step))
@@ -148,6 +148,12 @@ static void put_moves(Machine *machine, const Step *step)
         if (maximum)
             site.equivalent =
                 "a maximum only shifts the exponents; any number that all ranks share cancels";
+        put_site(machine, site);
+    }
+    if (step->move && step->move->kind == MOVE_ROTATE) {
+        Site site = site_of(machine, MUTATE_TURN, step);
+        if (2 * step->move->by % list_extent(machine_mesh(machine), &step->move->atoms) == 0)
+            site.equivalent = "half way round the ring is the same either way";
         put_site(machine, site);
     }
     if (step->move) {

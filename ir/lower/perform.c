@@ -114,6 +114,40 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
     }
 }
 
+/* Joins (o, l) pairs: o is the mean of values with the weights exp(l); l of nothing is -inf. */
+static void merge_lse(int64_t rows, int64_t width, const double *const *in, double *const *out)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        double a = in[1][r], b = in[3][r], top = fmax(a, b);
+        double wa = isinf(top) ? 0 : exp(a - top), wb = isinf(top) ? 0 : exp(b - top);
+        double sum = wa + wb;
+        for (int64_t x = 0; x < width; x++) {
+            double both = wa * in[0][r * width + x] + wb * in[2][r * width + x];
+            out[0][r * width + x] = sum > 0 ? both / sum : 0;
+        }
+        out[1][r] = sum > 0 ? top + log(sum) : top;
+    }
+}
+
+static void run_merge(Rank *rank, const Step *step)
+{
+    const Inst *inst = step->inst;
+    const double *in[2 * MAX_OUT] = {0};
+    double *out[MAX_OUT] = {0};
+    for (int k = 0; k < inst->ins; k++)
+        in[k] = at_operand(rank, &step->operand[k]);
+    for (int k = 0; k < inst->outs; k++)
+        out[k] = at_operand(rank, &step->operand[inst->ins + k]);
+    if (inst->monoid == MONOID_LSE) {
+        int64_t rows = step->body->copies.at[inst->out[1]].elements;
+        merge_lse(rows, step->body->copies.at[inst->out[0]].elements / rows, in, out);
+        return;
+    }
+    for (int k = 0; k < inst->outs; k++)
+        for (int64_t e = 0; e < step->body->copies.at[inst->out[k]].elements; e++)
+            out[k][e] = in[k][e] + in[inst->outs + k][e];
+}
+
 static void run_accumulate(Rank *rank, const Step *step)
 {
     const double *from = at_operand(rank, &step->operand[0]);
@@ -295,7 +329,9 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                                              move->atoms.at[last]) ==
                              mesh_coordinate(machine_mesh(machine), member[me]->coordinate,
                                              move->atoms.at[last]);
-                if (move->atoms.n > 1 ? !alike : k == (sums ? loudest(block, n, elements) : 0))
+                bool lost =
+                    move->atoms.n > 1 ? !alike : k == (sums ? loudest(block, n, elements) : 0);
+                if (lost || move->kind == MOVE_ROTATE) /* each block has one taker: all are lost */
                     from[k] = zeros;
             }
         }
@@ -306,6 +342,8 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
         int order_me = move->kind == MOVE_PERMUTE
                            ? list_index(machine_mesh(machine), &move->order, member[me]->coordinate)
                            : me;
+        if (site_hits(machine, MUTATE_TURN, step[0]))
+            own.by = -own.by;
         result[me] = routed ? routed_result(machine, move, n, me, member[me], step[me], from)
                             : ARENA_ARRAY(scratch, double, made);
         if (routed)
@@ -366,6 +404,9 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
             run_kernel(machine, member[0], step[0]);
         else
             run_optimizer(machine, member[0], step[0]);
+        break;
+    case STEP_MERGE:
+        run_merge(member[0], step[0]);
         break;
     case STEP_ACCUMULATE:
         run_accumulate(member[0], step[0]);

@@ -83,6 +83,18 @@ int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks,
     return n;
 }
 
+int mesh_turned(const Mesh *mesh, const AtomList *list, int rank, int by)
+{
+    int n = list_extent(mesh, list), index = list_index(mesh, list, rank);
+    int left = ((index + by) % n + n) % n;
+    for (int i = list->n - 1; i >= 0; i--) {
+        int extent = mesh->atom[list->at[i]].extent, atom = list->at[i];
+        rank += (left % extent - mesh_coordinate(mesh, rank, atom)) * mesh_stride(mesh, atom);
+        left /= extent;
+    }
+    return rank;
+}
+
 AtomSet role_atoms(const Mesh *mesh, Role role)
 {
     AtomSet set = role == ROLE_EP ? mesh->ep : 0;
@@ -459,28 +471,49 @@ static bool letter_follower(const Graph *graph, const Node *node, int letter, in
     return (letter == naming || naming == NONE) && rows_go_along(graph, node, routed);
 }
 
-static bool choice_letter(const Graph *graph, const Node *node, int letter, int atom,
+bool letter_travels(const Node *node, int letter)
+{
+    return letter >= 0 && letter < node->sig.letters && (node->sig.nosplit >> letter & 1) &&
+           (node->sig.base >> letter & 1);
+}
+
+AtomList node_ring(const Mesh *mesh, const NodeChoice *choice)
+{
+    AtomList ring = {0};
+    for (int a = mesh->n - 1; a >= 0; a--)
+        if (choice->travel[a] != 0 && ring.n < MAX_PER_AXIS)
+            ring.at[ring.n++] = (int8_t)a;
+    return ring;
+}
+
+/* `travel`: a letter that passes by, or NONE. */
+static bool choice_letter(const Graph *graph, const Node *node, int letter, int travel, int atom,
                           Placement *ret_in, Placement *ret_out)
 {
     int also;
     if (letter >= node->sig.letters || (node->sig.nosplit >> letter & 1) ||
+        (travel != NONE && !letter_travels(node, travel)) ||
         !letter_follower(graph, node, letter, &also))
         return false;
     for (int k = 0; k < node->ins; k++) {
+        const int8_t *letters = node->sig.in[k];
         int axes = graph->values.at[node->in[k]].axes;
-        if (!letter_add(&ret_in[k], node->sig.in[k], axes, letter, atom) ||
-            (also != NONE && !letter_add(&ret_in[k], node->sig.in[k], axes, also, atom)))
+        int cut = letters_have(letters, axes, letter) ? letter : travel;
+        if (!letter_add(&ret_in[k], letters, axes, cut, atom) ||
+            (also != NONE && !letter_add(&ret_in[k], letters, axes, also, atom)))
             return false;
     }
     for (int k = 0; k < node->outs; k++) {
         const int8_t *letters = node->sig.out[k];
         int axes = graph->values.at[node->out[k]].axes;
-        bool kept = letters_have(letters, axes, letter),
-             goes = also != NONE && letters_have(letters, axes, also);
-        if ((kept && !letter_add(&ret_out[k], letters, axes, letter, atom)) ||
+        int kept = letters_have(letters, axes, letter)   ? letter
+                   : letters_have(letters, axes, travel) ? travel
+                                                         : NONE;
+        bool goes = also != NONE && letters_have(letters, axes, also);
+        if ((kept != NONE && !letter_add(&ret_out[k], letters, axes, kept, atom)) ||
             (goes && !letter_add(&ret_out[k], letters, axes, also, atom)))
             return false;
-        if (!kept && !goes && !partial_add(&ret_out[k], atom, op_info[node->op].monoid))
+        if (kept == NONE && !goes && !partial_add(&ret_out[k], atom, op_info[node->op].monoid))
             return false;
     }
     return true;
@@ -500,14 +533,20 @@ static bool choice_linear(const Node *node, uint8_t set, int atom, Placement *re
     return true;
 }
 
-static bool choose_atom(const Graph *graph, const Node *node, int atom, int choice,
+static bool choose_atom(const Graph *graph, const Node *node, int atom, const NodeChoice *from,
                         Placement *ret_in, Placement *ret_out)
 {
+    int choice = from->atom[atom], travel = from->travel[atom] - CHOICE_LETTER;
+    bool letter = choice >= CHOICE_LETTER && choice < CHOICE_LINEAR;
+    if (from->travel[atom] == 0)
+        travel = NONE;
+    else if (!letter || travel == choice - CHOICE_LETTER)
+        return false;
     if (choice >= CHOICE_LINEAR)
         return choice_linear(node, node_linear_set(node, choice - CHOICE_LINEAR), atom, ret_in,
                              ret_out);
-    return choice == CHOICE_REPLICATE ||
-           choice_letter(graph, node, choice - CHOICE_LETTER, atom, ret_in, ret_out);
+    return !letter ||
+           choice_letter(graph, node, choice - CHOICE_LETTER, travel, atom, ret_in, ret_out);
 }
 
 /* An atom of the tokens on a letter that counts none. */
@@ -529,7 +568,7 @@ bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node
     for (int lent = 0; lent < 2; lent++)
         for (int a = mesh->n - 1; a >= 0; a--)
             if (atom_is_lent(mesh, net, node, a, choice->atom[a]) == (lent == 1) &&
-                !choose_atom(graph, node, a, choice->atom[a], ret_in, ret_out))
+                !choose_atom(graph, node, a, choice, ret_in, ret_out))
                 return false;
     for (int k = 0; k < node->ins; k++)
         if (!place_fits(mesh, net, &graph->values.at[node->in[k]], &ret_in[k]))

@@ -55,6 +55,7 @@ typedef enum {
     MOVE_REDUCE_SCATTER, /* Partial -> Shard(to) */
     MOVE_ALL_GATHER,     /* Shard(from) -> Replicate */
     MOVE_ALL_TO_ALL,     /* Shard(from) -> Shard(to) */
+    MOVE_ROTATE,         /* every block goes `by` places on along the group; of rings only */
     MOVE_PERMUTE,        /* Shard(from), atoms reordered */
     MOVE_SLICE,          /* Replicate -> Shard(to), free */
     MOVE_OWN,            /* Replicate -> Partial: coordinate 0 keeps it, free */
@@ -68,6 +69,7 @@ typedef struct Move {
     AtomList atoms; /* the group; its order is the order of blocks */
     int from, to;   /* axes, NONE where they do not apply */
     AtomList order; /* permute: the axis's new list */
+    int by;         /* rotate */
     uint8_t monoid;
 } Move;
 
@@ -95,6 +97,8 @@ int mesh_coordinate(const Mesh *mesh, int rank, int atom);
 int list_index(const Mesh *mesh, const AtomList *list, int rank);
 /* The ranks of the group of `rank` along the list, ordered by list_index. Returns their number. */
 int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks, int cap);
+/* The rank whose index along the list is `by` more than that of `rank`, all round; else it. */
+int mesh_turned(const Mesh *mesh, const AtomList *list, int rank, int by);
 /* Those that have the role in dense layers or, ep, in layers of experts. */
 AtomSet role_atoms(const Mesh *mesh, Role role);
 AtomSet token_atoms(const Mesh *mesh); /* of dp and cp: every gradient is a sum over them */
@@ -128,6 +132,12 @@ enum {
 };
 typedef struct NodeChoice {
     Choice atom[MAX_ATOMS];
+    /* CHOICE_LETTER + a letter whose blocks pass by on this atom, while the letter of `atom` stays;
+     * or 0. Operands without the staying letter are sharded along the passing one and travel;
+     * so do results, as sums that are complete when they come home. What has neither is merged by
+     * the op's monoid. Together these atoms are a ring: the node runs once a block (DESIGN section
+     * 5, rotate; Liu et al. 2023, ring attention). */
+    Choice travel[MAX_ATOMS];
 } NodeChoice;
 
 /* The axis that a placement cuts raggedly, or NONE. */
@@ -145,6 +155,11 @@ Placement place_of_route(const Net *net, const Value *value, const Placement *fr
  * the tokens, and moves touch the minor end only. */
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
+/* The atoms on which blocks pass by, major first; empty when the node runs once. */
+AtomList node_ring(const Mesh *mesh, const NodeChoice *choice);
+/* A letter that no atom may shard for good, but whose origin the node takes: it may see it block
+ * by block. */
+bool letter_travels(const Node *node, int letter);
 /* Operand sets that must be Partial together, of those the op's row names and the node has. */
 int node_linear_sets(const Node *node);
 uint8_t node_linear_set(const Node *node, int index); /* set of operand positions */

@@ -58,7 +58,7 @@ static Choice token_terms(const Node *node, const AtomSet *partial, int atom)
 /* Each atom on the letter of its role where the node has one. */
 static NodeChoice token_choice(const Problem *problem, const Node *node, const AtomSet *partial)
 {
-    NodeChoice choice = {{0}};
+    NodeChoice choice = {{0}, {0}};
     for (int a = 0; a < problem->setup.mesh->n; a++) {
         if (!(problem->setup.tokens >> a & 1))
             continue;
@@ -69,7 +69,7 @@ static NodeChoice token_choice(const Problem *problem, const Node *node, const A
     return choice;
 }
 
-enum { MAX_BASES = 8 };
+enum { MAX_BASES = 16 };
 typedef struct NodeBases {
     int n;
     NodeChoice at[MAX_BASES];
@@ -95,6 +95,14 @@ static void heads_bases(const Problem *problem, const Node *node, const NodeChoi
     }
 }
 
+static Choice passing_letter(const Node *node)
+{
+    for (int l = 0; l < node->sig.letters; l++)
+        if (letter_travels(node, l))
+            return (Choice)(CHOICE_LETTER + l);
+    return 0;
+}
+
 /* What the token atoms may do in a node: one thing, but where it crosses the sequence. */
 static void node_bases(const Problem *problem, const Node *node, const NodeChoice *token,
                        NodeBases *ret)
@@ -110,11 +118,16 @@ static void node_bases(const Problem *problem, const Node *node, const NodeChoic
     unsigned cross = setup->cross ? setup->cross : 1u << CROSS_GATHER;
     if (rest == 0 || (cross >> CROSS_HEADS & 1))
         heads_bases(problem, node, token, cp, ret);
-    if (rest != 0 && (cross >> CROSS_GATHER & 1)) {
-        if (setup->heads == 0)
-            ret->at[ret->n++] = *token;
-        else
-            heads_bases(problem, node, token, setup->heads, ret);
+    for (int ring = 0; rest != 0 && ring < 2; ring++) {
+        NodeChoice base = *token;
+        if (!(cross >> (ring ? CROSS_RING : CROSS_GATHER) & 1))
+            continue;
+        for (int a = 0; ring && a < setup->mesh->n; a++)
+            base.travel[a] = rest >> a & 1 ? passing_letter(node) : 0;
+        if (setup->heads != 0)
+            heads_bases(problem, node, &base, setup->heads, ret);
+        else if (option_legal(problem, node, &base))
+            ret->at[ret->n++] = base;
     }
 }
 

@@ -9,8 +9,8 @@
 
 const char *const stream_text[STREAM_COUNT] = {"compute",  "block",     "gradient", "send_act",
                                                "recv_act", "send_grad", "recv_grad"};
-const char *const step_text[STEP_COUNT] = {"load", "kernel",   "move", "accumulate", "send",
-                                           "recv", "own_loss", "tied", "world"};
+const char *const step_text[STEP_COUNT] = {"load", "kernel", "move",     "merge", "accumulate",
+                                           "send", "recv",   "own_loss", "tied",  "world"};
 
 struct Walk {
     Arena *arena;
@@ -125,9 +125,10 @@ static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
 {
     const Body *body = walk->stage->link[at].body;
     bool comm = inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
-    StepKind kind = inst->kind == INST_KERNEL ? STEP_KERNEL
-                    : inst->kind == INST_MOVE ? STEP_MOVE
-                                              : STEP_ACCUMULATE;
+    StepKind kind = inst->kind == INST_KERNEL  ? STEP_KERNEL
+                    : inst->kind == INST_MOVE  ? STEP_MOVE
+                    : inst->kind == INST_MERGE ? STEP_MERGE
+                                               : STEP_ACCUMULATE;
     Step *step = put_step(walk, kind, comm ? STREAM_BLOCK : STREAM_COMPUTE);
     step->body = body;
     step->inst = inst;

@@ -27,6 +27,7 @@ typedef enum {
                     order of those present */
     STEP_KERNEL, /* inst of a body, or a node of the optimizer */
     STEP_MOVE,   /* collective or free local move */
+    STEP_MERGE,
     STEP_ACCUMULATE,
     STEP_SEND,
     STEP_RECV,

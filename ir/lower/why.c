@@ -114,6 +114,11 @@ static const char *served(const Explain *at, int from, int copy)
             return at->body->graph->nodes.at[inst->node[0]].name;
         if (inst->kind == INST_ACCUMULATE)
             return "the accumulator";
+        if (inst->kind == INST_MERGE) {
+            const Value *value =
+                &at->body->graph->values.at[at->body->copies.at[inst->in[0]].value];
+            return at->body->graph->nodes.at[value->made].name;
+        }
         return served(at, i, inst->out[0]);
     }
     switch (at->body->copies.at[copy].home) {
@@ -152,6 +157,9 @@ static const char *explain(const Explain *at, int index)
         str_putf(&text, "%s the shards of %s along ",
                  move->kind == MOVE_PERMUTE ? "reorder" : "gather", name);
         put_dim(&text, body, copy->value, move->from);
+        break;
+    case MOVE_ROTATE:
+        str_putf(&text, "pass the block of %s on by %d", name, move->by);
         break;
     case MOVE_ALL_TO_ALL:
         if (move_is_routed(body->net, &body->graph->values.at[copy->value], move)) {
@@ -206,6 +214,12 @@ static void explain_list(Arena *arena, const Body *body, InstList *list)
         Inst *inst = &list->at[i];
         if (inst->kind == INST_MOVE)
             inst->why = explain(&at, i);
+        else if (inst->kind == INST_MERGE)
+            inst->why = arena_printf(
+                arena, "join what %s makes of the blocks so far",
+                body->graph->nodes
+                    .at[body->graph->values.at[body->copies.at[inst->in[0]].value].made]
+                    .name);
         else if (inst->kind == INST_ACCUMULATE)
             inst->why =
                 arena_printf(arena, "add to the gradient of %s, which had to move first",

@@ -134,6 +134,33 @@ static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpR
     }
 }
 
+/* Joins attention over some keys, o and l, with that over others, o2 and l2: o is a mean of values
+ * with the weights exp(l), and l of a row that has seen no key is -inf. o is [rows][width]. */
+static LP_MAYBE_UNUSED void lp_attention_merge(long rows, int width, float *restrict o,
+                                               float *restrict l, const float *restrict o2,
+                                               const float *restrict l2, int threads)
+{
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long row = 0; row < rows; row++) {
+        const float top = l[row] > l2[row] ? l[row] : l2[row];
+        if (top == -INFINITY) {
+            continue;
+        }
+        const float mine = lp_expf(l[row] - top);
+        const float other = lp_expf(l2[row] - top);
+        const float sum = mine + other;
+        const float scale = mine / sum;
+        const float scale2 = other / sum;
+        float *x = o + row * width;
+        const float *y = o2 + row * width;
+#pragma omp simd
+        for (int i = 0; i < width; i++) {
+            x[i] = scale * x[i] + scale2 * y[i];
+        }
+        l[row] = top + lp_logf(sum);
+    }
+}
+
 static LP_MAYBE_UNUSED void lp_attention_delta(const LpAttention *a, const LpReal *o,
                                                const LpReal *dout, float *delta, int threads)
 {

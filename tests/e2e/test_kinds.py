@@ -30,9 +30,11 @@ CONTEXT = {
     "bloom": {"cp2 gather": {"cp": 2, "cp_by": "gather"}},
     "deepseek_v3": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
     "gemma2": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
-    "gpt_oss": {"cp2 gather": {"cp": 2, "cp_by": "gather"}},
+    "gpt_oss": {"cp2 gather": {"cp": 2, "cp_by": "gather"}, "cp4 ring": {"cp": 4, "cp_by": "ring"}},
+    "llama4": {"cp2 ring": {"cp": 2, "cp_by": "ring"}},
     "qwen3": {
         "dp2.cp2 gather": {"dp": 2, "cp": 2, "cp_by": "gather"},
+        "cp4 heads x ring": {"cp": 4, "cp_heads": 2, "cp_by": "ring"},
         "tp2+sp.cp2 heads": {"tp": 2, "sp": 1, "cp": 2, "cp_by": "heads"},
         "pp2.cp2": {"pp": 2, "cp": 2},
     },

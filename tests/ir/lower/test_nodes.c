@@ -200,7 +200,7 @@ static int check_case(Arena *arena, Net *net, const Case *at, const Mesh *mesh, 
     for (int k = 0; k < node->ins; k++)
         in[k] = operand(arena, net, &graph->values.at[node->in[k]], rng);
     run_block(arena, net, graph, node, in, extent, origin, out);
-    NodeChoice choice = {{0}};
+    NodeChoice choice = {{0}, {0}};
     int legal = 0;
     do {
         Placement pin[MAX_IN], pout[MAX_OUT];
@@ -240,7 +240,7 @@ static bool legal(Arena *arena, const char *sig, OpId op, int c0, int c1, Placem
     Mesh mesh = {.n = 2, .atom = {{2, ROLE_TP, 0}, {2, ROLE_DP, 0}}};
     NodeId id = case_node(net, &(Case){op, sig, op == OP_PICK ? 0 : NONE});
     const Graph *graph = net->classes.at[0];
-    NodeChoice choice = {{(Choice)c0, (Choice)c1}};
+    NodeChoice choice = {{(Choice)c0, (Choice)c1}, {0}};
     Placement in[MAX_IN];
     return place_node(&mesh, net, graph, &graph->nodes.at[id], &choice, in, ret_out);
 }
