@@ -76,6 +76,9 @@ typedef struct Problem {
 /* solve_domain.c: options of nodes, homes and the boundary, and the spots of all values. */
 bool problem_domains(Problem *problem);
 int spot_index(Problem *problem, ValueId value, const Placement *place); /* adds it when new */
+/* solve_turns.c: the time of all runs of a node, of which each takes `ns`. */
+int64_t turns_ns(const Problem *problem, const Node *node, const NodeChoice *choice,
+                 const Placement *in, const Placement *out, int64_t ns);
 /* solve_build.c */
 Problem *problem_new(Arena *arena, const SolveSetup *setup);
 Label label_add(Label a, Label b);
