@@ -469,29 +469,6 @@ static void print_waits(BodyPrinter *p, int index)
 }
 
 /* Results so far, in place, joined with those of one more block. */
-/* Results of turns are joined in fp32. */
-static bool print_merge(BodyPrinter *p, const Inst *inst)
-{
-    for (int k = 0; k < inst->outs; k++) {
-        CHECK(body_storage(p, inst->in[k]) == body_storage(p, inst->out[k]));
-        if (body_copy(p, inst->out[k])->dtype != DT_F32)
-            return body_refuses(p, &p->body->graph->nodes.at[inst->node[0]], inst->out[k]);
-    }
-    if (inst->monoid == MONOID_LSE) {
-        int64_t rows = body_copy(p, inst->out[1])->elements;
-        emit_line(p->emit, "lp_attention_merge(%lld, %lld, %s, %s, %s, %s, s->threads);",
-                  (long long)rows, (long long)(body_copy(p, inst->out[0])->elements / rows),
-                  body_writes(p, inst->out[0]), body_writes(p, inst->out[1]),
-                  body_reads(p, inst->in[2]), body_reads(p, inst->in[3]));
-        return true;
-    }
-    for (int k = 0; k < inst->outs; k++)
-        emit_line(p->emit, "lp_accumulate(%lld, %s, %s, false);",
-                  (long long)body_copy(p, inst->out[k])->elements, body_writes(p, inst->out[k]),
-                  body_reads(p, inst->in[inst->outs + k]));
-    return true;
-}
-
 static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
 {
     print_title(p, inst);
@@ -501,7 +478,7 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
     if (inst->kind == INST_MOVE)
         return trainer_print_move(p, inst, index);
     if (inst->kind == INST_MERGE)
-        return print_merge(p, inst);
+        return trainer_print_merge(p, inst);
     emit_line(p->emit, "lp_accumulate%s(%lld, %s, %s, %s);",
               body_copy(p, inst->in[0])->dtype == DT_F32 ? "" : "_real",
               (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),

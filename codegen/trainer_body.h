@@ -43,5 +43,7 @@ bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const
 
 /* One move, instruction `index` of its list. */
 bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index);
+/* Joins the results of a node on several blocks (INST_MERGE), in fp32. */
+bool trainer_print_merge(BodyPrinter *p, const Inst *inst);
 
 #endif

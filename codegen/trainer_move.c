@@ -267,3 +267,30 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         BUG("move %d", (int)move->kind);
     }
 }
+
+/* Results of turns are joined in fp32. */
+bool trainer_print_merge(BodyPrinter *p, const Inst *inst)
+{
+    for (int k = 0; k < inst->outs; k++) {
+        CHECK(body_storage(p, inst->in[k]) == body_storage(p, inst->out[k]));
+        if (body_copy(p, inst->out[k])->dtype != DT_F32) {
+            diag_error(p->t->diag, NO_SPAN, "no kernel joins turns of a ring that are %s",
+                       dtype_text[body_copy(p, inst->out[k])->dtype]);
+            diag_help(p->t->diag, "plan with --recipe fp32, or --pin cp_by=gather");
+            return false;
+        }
+    }
+    if (inst->monoid == MONOID_LSE) {
+        int64_t rows = body_copy(p, inst->out[1])->elements;
+        emit_line(p->emit, "lp_attention_merge(%lld, %lld, %s, %s, %s, %s, s->threads);",
+                  (long long)rows, (long long)(body_copy(p, inst->out[0])->elements / rows),
+                  body_writes(p, inst->out[0]), body_writes(p, inst->out[1]),
+                  body_reads(p, inst->in[2]), body_reads(p, inst->in[3]));
+        return true;
+    }
+    for (int k = 0; k < inst->outs; k++)
+        emit_line(p->emit, "lp_accumulate(%lld, %s, %s, false);",
+                  (long long)body_copy(p, inst->out[k])->elements, body_writes(p, inst->out[k]),
+                  body_reads(p, inst->in[inst->outs + k]));
+    return true;
+}
