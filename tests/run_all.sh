@@ -54,7 +54,8 @@ run() {
     results+=("$folder/meson-logs/testlog.json")
 }
 
-build build && run build "${suites[@]}"
+# Limits are for what hangs: a busy machine is no failure.
+build build && run build --timeout-multiplier 4 "${suites[@]}"
 [ -z "$quick" ] || exec python3 tests/count_results.py "$built_good" "$built_bad" "${results[@]}"
 
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
