@@ -31,7 +31,7 @@ static bool counts_as_model(const Graph *graph, const Node *node)
     bool weighed = false;
     for (int k = 0; k < node->ins; k++)
         weighed |= graph->values.at[node->in[k]].kind == VALUE_PARAM;
-    return form == FORM_attention || (form == FORM_gemm && weighed);
+    return form == FORM_attention || ((form == FORM_gemm || form == FORM_expert) && weighed);
 }
 
 int64_t model_flops(const Net *net)

@@ -61,7 +61,8 @@ int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Pl
 
 static bool is_matmul(Form form)
 {
-    return form == FORM_gemm || form == FORM_attention || form == FORM_attention_grad;
+    return form == FORM_gemm || form == FORM_attention || form == FORM_attention_grad ||
+           form == FORM_expert || form == FORM_expert_dw;
 }
 
 /* A table that ids address: only the rows named by them pass through memory, and those are counted

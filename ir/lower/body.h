@@ -136,8 +136,6 @@ const InstList *body_list(const Body *body, int which);
 /* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
  * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);
-/* The node makes nothing of the block that passes by in this turn, on any rank: it is left out. */
-bool body_turn_empty(const Body *body, NodeId id, int turn);
 /* Placement of the gradient accumulator of a parameter: the shards of its home, Partial where the
  * gradient arises so. */
 Placement body_acc_placement(const Body *body, int param);

@@ -52,9 +52,8 @@ static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
     bool good = inst->nodes == 1 && inst->turn >= 0 && inst->turn < n && n <= 64;
     if (!good)
         return wrong(r, inst->out[0], "is made in a turn that the ring does not have");
-    for (int j = 0; j < n; j++) /* no turn: nothing is missing without it */
-        if (!body_turn_empty(body, inst->node[0], j))
-            whole &= ~(UINT64_C(1) << j);
+    for (int j = 0; j < n; j++) /* beyond them nothing is missing */
+        whole &= ~(UINT64_C(1) << j);
     for (int k = 0; k < node->ins + node->outs; k++) {
         bool in = k < node->ins;
         int id = in ? inst->bind_in[0][k] : inst->bind_out[0][k - node->ins];
@@ -111,8 +110,7 @@ static bool check_merge(Passing *r, const Inst *inst)
         }
         uint64_t both = r->turns[part[0]] & r->turns[part[1]], none = ~UINT64_C(0);
         for (int j = 0; j < list_extent(body->mesh, &ring); j++)
-            if (!body_turn_empty(body, value->made, j))
-                none &= ~(UINT64_C(1) << j);
+            none &= ~(UINT64_C(1) << j);
         if (both != none)
             good = wrong(r, inst->out[k], "has a block in it twice");
         r->turns[inst->out[k]] = r->turns[part[0]] | r->turns[part[1]];

@@ -4,8 +4,8 @@
  * rotate). Operands that lack the staying letter travel: they are sent on before the kernel that
  * reads them runs, so that the next block comes meanwhile. Results that have the staying letter are
  * merged here by the op's monoid; those that lack it are sums that travel with their block and
- * arrive at home complete. A block that the op leaves out on every rank has no turn: what travels
- * goes on by more than one place (Liu et al. 2023, ring attention; for the merge Dao et al. 2022).
+ * arrive at home complete. Every block has its turn on every rank, one that a mask hides whole too
+ * (Liu et al. 2023, ring attention; for the merge Dao et al. 2022).
  */
 #include "ir/lower/lower_in.h"
 
@@ -108,7 +108,7 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
     const Node *node = &body->graph->nodes.at[id];
     Turns t = {lo, id, node, *ring, list_extent(body->mesh, ring)};
     bool in_travels[MAX_IN], out_travels[MAX_OUT];
-    int now[MAX_IN], turn = 0;
+    int now[MAX_IN];
     for (int k = 0; k < node->ins; k++) {
         now[k] = operand[k];
         in_travels[k] = !stays(&t, node->sig.in[k], node->in[k]) &&
@@ -116,29 +116,18 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
     }
     for (int k = 0; k < node->outs; k++)
         out_travels[k] = !stays(&t, node->sig.out[k], node->out[k]) && on_ring(&t, &out[k]);
-    while (turn < t.n) {
-        int part[MAX_OUT], next[MAX_IN], after = turn + 1;
-        while (after < t.n && body_turn_empty(body, id, after))
-            after++;
+    for (int turn = 0; turn < t.n; turn++) {
+        int part[MAX_OUT], next[MAX_IN];
         for (int k = 0; k < node->ins; k++)
-            next[k] = in_travels[k] && after < t.n ? pass_on(&t, now[k], after - turn) : now[k];
+            next[k] = in_travels[k] && turn + 1 < t.n ? pass_on(&t, now[k], 1) : now[k];
         for (int k = 0; k < node->outs; k++)
             part[k] = part_copy(&t, node->out[k], &out[k], out_travels[k] ? turn : 0);
         lower_kernel(lo, id, now, part)->turn = turn;
         join_turn(&t, out_travels, part, turn == 0, ret_result);
         for (int k = 0; k < node->outs; k++)
-            if (out_travels[k] && after != turn)
-                ret_result[k] = pass_on(&t, ret_result[k], (after < t.n ? after : t.n) - turn);
+            if (out_travels[k])
+                ret_result[k] = pass_on(&t, ret_result[k], 1);
         for (int k = 0; k < node->ins; k++)
             now[k] = next[k];
-        turn = after;
     }
-}
-
-bool body_turn_empty(const Body *body, NodeId id, int turn)
-{
-    (void)body;
-    (void)id;
-    (void)turn;
-    return false;
 }

@@ -83,7 +83,7 @@ class MainJob:
         if not (proof["proven"] and proof["equal"] and proof["max_rel_error"] <= 1e-10):
             raise Failed(f"{proof}")
         text = e2e.lplan("prove", self.path / "plan.json").stdout
-        found = re.search(r"memory +(\d+) bytes touched of (\d+) laid out", text)
+        found = re.search(r"image touched (\d+) of its (\d+)", text)
         touched, laid = int(found[1]), int(found[2])
         # Equal but for what rounding to whole cache lines adds.
         if not laid * 0.99 <= touched <= laid:
