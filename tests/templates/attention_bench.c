@@ -157,8 +157,8 @@ static void bench(int t, int threads)
     const int d = 64;
     const long c = (long)heads * d;
     const long rows = (long)b * t;
-    Bench x = {.a = {b,     t,     t, heads,  1, d, d, 3 * c, 3 * c, 3 * c, c,    3 * c,
-                     3 * c, 3 * c, c, 0.125f, 1, 0, 0, 0,     0,     0.0f,  NULL, NULL, NULL},
+    Bench x = {.a = {b, t,      t, heads, 1, d, d, 3 * c, 3 * c, 3 * c, c,    3 * c, 3 * c, 3 * c,
+                     c, 0.125f, 1, 0,     0, 0, 0, 0.0f,  NULL,  NULL,  NULL, 0,     0.0f},
                .threads = threads};
     const size_t forward = LP_ATTENTION_FORWARD_BYTES(d, d, threads);
     const size_t backward = LP_ATTENTION_BACKWARD_BYTES(d, d, threads);
