@@ -8,23 +8,6 @@
 
 #include "runtime/lp.h"
 
-static inline float lp_bf16_to_f32(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-static inline uint16_t lp_f32_to_bf16(float value)
-{
-    uint32_t wide;
-    memcpy(&wide, &value, sizeof wide);
-    if ((wide & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((wide >> 16) | 0x40u);
-    return (uint16_t)((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
-}
-
 static inline float lp_f32_of_bits(uint32_t bits)
 {
     float value;
@@ -37,6 +20,19 @@ static inline uint32_t lp_bits_of_f32(float value)
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+
+static inline float lp_bf16_to_f32(uint16_t bits)
+{
+    return lp_f32_of_bits((uint32_t)bits << 16);
+}
+
+static inline uint16_t lp_f32_to_bf16(float value)
+{
+    uint32_t wide = lp_bits_of_f32(value);
+    if ((wide & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((wide >> 16) | 0x40u);
+    return (uint16_t)((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
 }
 
 /* The exponent is 112 larger in fp32; a subnormal is what is left of 2^-14 + x. */
