@@ -6,6 +6,7 @@ import json
 import re
 import sys
 
+SAID_LINES = 12  # of a failed test: the end of a long log is what a reader sees first
 GOOD = {"OK", "EXPECTEDFAIL"}
 TAP_LINE = re.compile(r"^(not )?ok \d+", re.MULTILINE)
 TAP_SKIP = re.compile(r"^ok \d+.*# SKIP", re.MULTILINE | re.IGNORECASE)
@@ -43,6 +44,9 @@ def main():
             passed += good
             failed += bad
             if bad:
+                said = (record.get("stdout") or "") + (record.get("stderr") or "")
+                for line in said.splitlines()[-SAID_LINES:]:
+                    print(f"    {line[:200]}")
                 print(f"FAILED: {path.split('/')[0]}: {record['name']} ({record['result']})")
             if left_out:
                 skipped.append(record["name"])

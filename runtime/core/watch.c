@@ -31,7 +31,7 @@
 #define GRACE_S 2.0
 #define ENDING_S 8.0
 /* So many missed beats are no delay of the scheduler. */
-#define SILENT_S 1.5
+#define SILENT_S 3.0
 
 struct LpWatch {
     LpSelf *self;

@@ -149,17 +149,17 @@ resume() {
 
 ends() {
     for how in mpi virtual; do
-        run 124 29 hang 4 $how --timeout 2 --log log
+        run 124 60 hang 4 $how --timeout 4 --log log
         says 'rank 3 (pid [0-9]*) is at step 2, `a place to misbehave`, busy for'
         grep -q 'a place to misbehave' log/failure || die "no log/failure"
-        run 124 29 hang 2 $how --timeout 2
+        run 124 60 hang 2 $how --timeout 4
         says 'rank 0 (stage 0), step 2, `gradients`: reduce-scatter .* waiting for rank 1 (stage 0)'
-        run 1 29 nan 2 $how
+        run 1 60 nan 2 $how
         says 'the loss of step 2 is nan'
-        run 70 29 leak 2 $how
+        run 70 60 leak 2 $how
         # both ranks made the mistake, and both may say so before the other ends them
         grep -q '^lplan: .*ended with its recv in flight' said || die "the leak was not named"
-        run 0 29 stop 2 $how --steps 100 --log log --save stopped.safetensors
+        run 0 60 stop 2 $how --steps 100 --log log --save stopped.safetensors
         [ "$(wc -l < log/log.jsonl)" -eq 3 ] || die "it did not stop after the step of the signal"
         [ -s stopped.safetensors ] || die "it did not save"
         rm stopped.safetensors

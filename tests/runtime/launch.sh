@@ -27,7 +27,7 @@ run() {
     want=$1 LP_TEST=$2 LP_RANKS=$3
     shift 3
     export LP_TEST LP_RANKS
-    timeout 60 "$lplan" run $job --data text "$@" > out 2> err
+    timeout 90 "$lplan" run $job --data text "$@" > out 2> err
     got=$?
     [ $got -eq "$want" ] || die "$LP_TEST on $LP_RANKS ranks: status $got, wanted $want"
     echo "ok: $LP_TEST on $LP_RANKS ranks: status $got"
@@ -52,7 +52,7 @@ run 137 die 1
 errs 'rank 0 (stage 0, host .*, pid [0-9]*) died of signal 9 (Killed) at step 2, `a place to misbehave`'
 run 3 exit 3 --log elsewhere
 errs 'rank 2 (stage 0, host .*) ended with status 3 at step 2, `a place to misbehave`'
-run 124 hang 3 --timeout 2
+run 124 hang 3 --timeout 4
 errs 'waiting for rank 2 (stage 0); rank 2 (pid [0-9]*) is at step 2, `a place to misbehave`, busy for'
 # A rank that never joins: the others wait in MPI's start, where no watchdog of ours lives.
 mkdir late
