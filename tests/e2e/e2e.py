@@ -1,5 +1,6 @@
 """e2e.py - what the end-to-end tests share: plan, build, run, read what came out, and speak TAP."""
 import array
+import concurrent.futures
 import hashlib
 import json
 import math
@@ -183,27 +184,50 @@ class Workshop:
 # ---- TAP --------------------------------------------------------------------------------------------
 
 
+def tell(text):
+    """A line of the log, whole, whatever another case prints at the same time."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 class Tap:
-    """Runs cases one by one; a case fails by raising."""
+    """Runs cases, one by one or two at a time; a case fails by raising."""
 
     def __init__(self):
         self.number = self.failed = 0
         self.begin = time.monotonic()
 
     def case(self, name, body, *arguments):
-        self.number += 1
+        answer, error, seconds = self.attempt(body, arguments)
+        self.say(name, error, seconds)
+        return answer
+
+    def cases(self, rows):
+        """Rows of (name, body, arguments...), two at a time: a job of tiny ranks mostly waits. They are
+        told in their order."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            tried = [(name, pool.submit(self.attempt, body, rest)) for name, body, *rest in rows]
+            for name, one in tried:
+                _, error, seconds = one.result()
+                self.say(name, error, seconds)
+
+    @staticmethod
+    def attempt(body, arguments):
+        """(answer, what went wrong or None, seconds)"""
         begin = time.monotonic()
         try:
-            answer = body(*arguments)
-            print(f"ok {self.number} - {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-            return answer
+            return body(*arguments), None, time.monotonic() - begin
         except Exception as error:  # noqa: a case that breaks must not end the others
-            self.failed += 1
             text = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-            print(f"not ok {self.number} - {name}")
-            print("".join(f"#   {line}\n" for line in (text or repr(error)).splitlines()), end="",
-                  flush=True)
-            return None
+            return None, text or repr(error), time.monotonic() - begin
+
+    def say(self, name, error, seconds):
+        self.number += 1
+        if error is None:
+            tell(f"ok {self.number} - {name} ({seconds:.1f} s)")
+            return
+        self.failed += 1
+        tell("\n#   ".join([f"not ok {self.number} - {name}", *error.splitlines()]))
 
     def end(self):
         print(f"1..{self.number}")

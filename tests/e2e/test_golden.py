@@ -127,7 +127,7 @@ def check(golden, name, built):
     place = built.result()
     figures, grads = golden.train(place, golden.options())
     words = "  ".join(f"{key} {value:.1e}" for key, (value, _) in figures.items())
-    print(f"# {golden.name:10} {name:8} {words}", flush=True)
+    e2e.tell(f"# {golden.name:10} {name:8} {words}")
     wrong = list(golden.beyond(figures).values())
     noise = largest_noise(grads, golden.undetermined)
     if not noise < 1e-6:
@@ -162,8 +162,8 @@ def main():
             if not only or any(word in f"{golden.name} {name}" for word in only)]
     with e2e.Workshop() as shop, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as builders:
         built = [builders.submit(build, shop, *row) for row in rows]
-        for (golden, name, _), folder in zip(rows, built):
-            tap.case(f"{golden.name} {name}", check, golden, name, folder)
+        tap.cases((f"{golden.name} {name}", check, golden, name, folder)
+                  for (golden, name, _), folder in zip(rows, built))
         golden = Golden("llama")
         for name, (change, wanted) in TWISTS.items():
             if not only or "twist" in only:

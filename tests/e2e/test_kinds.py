@@ -88,7 +88,7 @@ def check(kind, name, built):
         "grad_step0": distance(got, want, None, {}),
     }
     words = "  ".join(f"{key} {value:.1e}" for key, (value, _) in figures.items())
-    print(f"# {kind:11} {name:8} {words}", flush=True)
+    e2e.tell(f"# {kind:11} {name:8} {words}")
     wrong = [f"{key}: {value:.3e} in {whose}, of at most {TOLERANCE[key]:.0e}"
              for key, (value, whose) in figures.items() if not value <= TOLERANCE[key]]
     if wrong:
@@ -104,8 +104,8 @@ def main():
             if not only or any(word in f"{kind} {name}" for word in only)]
     with e2e.Workshop() as shop, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as builders:
         built = [builders.submit(build, shop, *row) for row in rows]
-        for (kind, name, _), folder in zip(rows, built):
-            tap.case(f"{kind} {name}", check, kind, name, folder)
+        tap.cases((f"{kind} {name}", check, kind, name, folder)
+                  for (kind, name, _), folder in zip(rows, built))
     tap.end()
 
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import sys
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: the folder is named above
@@ -34,6 +35,7 @@ class Sample:
         self.shop = shop
         self.data = e2e.text_file(shop.path / "text", 20000)
         self.alone = {}
+        self.lock = threading.Lock()  # of alone
 
     def build(self, name, model, batch, seq, pins):
         place = self.shop.path / name
@@ -49,12 +51,13 @@ class Sample:
         return e2e.column(log, "loss"), e2e.column(log, "grad_norm")
 
     def one_rank(self, model, place):
-        if model not in self.alone:
-            self.alone[model] = self.run(place, "mpi")
-            other = self.run(place, "other", seed=12)
-            if e2e.relative(other[0], self.alone[model][0]) < 1e-4:
-                raise Failed(f"{model}: other weights give the same losses")
-        return self.alone[model]
+        with self.lock:
+            if model not in self.alone:
+                self.alone[model] = self.run(place, "mpi")
+                other = self.run(place, "other", seed=12)
+                if e2e.relative(other[0], self.alone[model][0]) < 1e-4:
+                    raise Failed(f"{model}: other weights give the same losses")
+            return self.alone[model]
 
     def check(self, line, place, model, alone):
         try:
@@ -84,8 +87,8 @@ def main():
                  for _, model, batch, seq, _ in {row[1]: row for row in rows}.values()}
         built = [builders.submit(sample.build, f"plan-{number}", *row[1:]) for number, row in
                  enumerate(rows)]
-        for line, row, place in zip(lines, rows, built):
-            tap.case(line, sample.check, line, place, row[1], alone[row[1]])
+        tap.cases((line, sample.check, line, place, row[1], alone[row[1]])
+                  for line, row, place in zip(lines, rows, built))
     tap.end()
 
 
