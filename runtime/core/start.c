@@ -44,11 +44,12 @@ void *lp_new(size_t count, size_t size)
     return memory;
 }
 
-/* Names out of files reach the terminal without what moves its cursor or forges a line. */
+/* Names out of files reach the terminal without what moves its cursor or forges a line of ours; the
+ * indented lines of a list stay. */
 static void clean(char *text)
 {
     for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7F)
+        if (((unsigned char)*text < 0x20 && strncmp(text, "\n  ", 3) != 0) || *text == 0x7F)
             *text = '?';
 }
 

@@ -134,6 +134,7 @@ class Failures:
         result = e2e.lplan("run", self.trainer[name], "--quiet", "--log", self.log("refused"),
                            *options, code=code, timeout=60)
         print(f"#   {one_line(result.stderr, pattern)}")
+        return result.stderr
 
     # ---- a rank dies or stops ----
 
@@ -245,9 +246,13 @@ class Failures:
             self.refused(name, 1, r"strange: .*(500.*200|200.*500).*131", "--data", path)
 
     def other_weights(self):
-        """Weights of another model are no start."""
-        self.refused("two", 1, r"gpt2/model\.safetensors does not fit the model", "--data",
-                     self.text, "--init", e2e.GOLDEN / "gpt2" / "model.safetensors")
+        """Weights of another model are no start: all that is wrong with them, a line each."""
+        said = self.refused("two", 1, r"gpt2/model\.safetensors does not fit the model:$", "--data",
+                            self.text, "--init", e2e.GOLDEN / "gpt2" / "model.safetensors")
+        for wanted in (r"  missing in the file: model\.norm\.weight \[32\]",
+                       r"  unknown to the model: wte\.weight \[96,48\]"):
+            if not re.search(rf"^{wanted}$", said, re.MULTILINE):
+                raise Failed(f"no line `{wanted}`:\n{said}")
 
     def not_built(self):
         result = e2e.lplan("run", self.shop.path / "nowhere", code=1)
