@@ -111,6 +111,26 @@ static void test_exchange(int comm, const int *ranks, int n, int me, int64_t cou
     }
 }
 
+/* Blocks of all sizes, nothing among them: rank x gives rank y (7x + 3y) % 5 times `unit`. */
+static void test_sizes(int comm, const int *ranks, int n, int me, int64_t unit, float *a, float *b)
+{
+    LpEvent event = {0};
+    int64_t give[64] = {0}, take[64] = {0}, at = 0;
+    for (int i = 0; i < n; i++) {
+        give[i] = (7 * ranks[me] + 3 * ranks[i]) % 5 * unit;
+        take[i] = (7 * ranks[i] + 3 * ranks[me]) % 5 * unit;
+    }
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < give[i]; k++)
+            a[at++] = value(64 * ranks[me] + ranks[i], k);
+    lp_all_to_all_v(&event, comm, a, give, b, take, LP_F32);
+    lp_wait(&event);
+    at = 0;
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < take[i]; k++, at++)
+            check(b[at] == value(64 * ranks[i] + ranks[me], k), "all-to-all of sizes", at);
+}
+
 static void test_large(const int *ranks, int n, int me, int64_t count, float *a)
 {
     LpEvent event = {0};
@@ -260,6 +280,7 @@ static void run_collectives(const LpRank *rank)
             for (int c = 0; c < 5; c++) {
                 test_reduce(comm, half, k, place, counts[c], LP_SUM, a, b);
                 test_exchange(comm, half, k, place, counts[c], a, b);
+                test_sizes(comm, half, k, place, counts[c] / 4, a, b);
             }
             if (k > 1)
                 test_flight(comm, half, k, place, me);
@@ -272,6 +293,7 @@ static void run_collectives(const LpRank *rank)
         test_reduce(LP_WORLD, all, n, me, counts[c], LP_MAX, a, b);
         lp_at("exchanges");
         test_exchange(LP_WORLD, all, n, me, counts[c], a, b);
+        test_sizes(LP_WORLD, all, n, me, counts[c] / 4, a, b);
     }
     test_reduce(LP_WORLD, all, n, me, large / n, LP_SUM, a, b);
     test_large(all, n, me, large, a);

@@ -58,6 +58,49 @@ static void test_shapes(void **state)
     }
 }
 
+/* The keys in two blocks, joined by their weights: what each turn of a ring does. */
+static void run_joined(Case *c)
+{
+    LpAttention part = c->a;
+    const int heads = c->a.g * c->a.r, width = heads * c->a.e, cut = c->a.t / 3;
+    const long rows = c->a.s;
+    float *o[2], *l[2];
+    void *scratch = room(LP_ATTENTION_FORWARD_BYTES(c->a.d, c->a.e, 2));
+    run_two(c); /* the gradients, of which a ring adds up the parts */
+    part.o_stride = width;
+    for (int i = 0; i < 2; i++) {
+        const int begin = i == 0 ? 0 : cut;
+        o[i] = room((size_t)(rows * width) * sizeof **o);
+        l[i] = room((size_t)(rows * heads) * sizeof **l);
+        part.t = i == 0 ? cut : c->a.t - cut;
+        part.base_k = c->a.base_k + begin;
+        lp_attention_forward(&part, c->x[Q], c->x[K] + begin * c->a.k_stride,
+                             c->x[V] + begin * c->a.v_stride, o[i], l[i], scratch, 2);
+    }
+    lp_attention_merge(rows * heads, c->a.e, o[0], l[0], o[1], l[1], 2);
+    for (long row = 0; row < rows; row++)
+        memcpy(c->x[O] + row * c->a.o_stride, o[0] + row * width, (size_t)width * sizeof **o);
+    memcpy(c->x[L], l[0], (size_t)(rows * heads) * sizeof **l);
+    for (int i = 0; i < 2; i++) {
+        free(o[i]);
+        free(l[i]);
+    }
+    free(scratch);
+}
+
+static void test_joined(void **state)
+{
+    (void)state;
+    /* The last sees no key of the second block in its first rows, and none of either before. */
+    static const long bases[][2] = {{0, 0}, {90, 0}, {0, 40}, {20, 0}};
+    for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            Case c = {.a = {1, 60, 90, 2, 3, 24, .causal = causal, .base_q = bases[i][0],
+                            .base_k = bases[i][1]}};
+            case_check(&c, run_joined, 4e-6);
+        }
+}
+
 static void test_unequal_lengths(void **state)
 {
     (void)state;
@@ -349,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_joined),
         cmocka_unit_test(test_unequal_lengths),
         cmocka_unit_test(test_sequence_shards),
         cmocka_unit_test(test_windows),
