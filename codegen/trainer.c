@@ -150,6 +150,9 @@ static void print_state(Trainer *t, Emit *out)
         emit_line(out, "long sample;   /* of the run: the first of the micro-batch at work */");
     }
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
+    if (trainer_fetches(t))
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent fetch[%d];", most_buckets(t)),
+                          "weights of a bucket on their way to a use");
     if (t->plan->stages > 1) {
         int n = most_slots(t);
         emit_line(out, "LpEvent send_activation[%d], recv_activation[%d];", n, n);
@@ -419,6 +422,10 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
     print_bodies(&t, &bodies);
     Emit params = emit_new(arena);
     trainer_print_params(&t, &params);
+    for (int s = 0; any_cut(&t) && s < program->stages; s++)
+        trainer_print_tables(&t, &stages, s);
+    if (any_cut(&t))
+        trainer_print_moments(&t, &stages);
     for (int s = 0; s < program->stages; s++) {
         trainer_print_link_tables(&t, &stages, s);
         trainer_print_stage(&t, &stages, s);
@@ -433,7 +440,8 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
     emit_text(&out, bodies.text.at);
     emit_text(&out, params.text.at);
     emit_text(&out, stages.text.at);
-    trainer_print_moments(&t, &out);
+    if (!any_cut(&t))
+        trainer_print_moments(&t, &out);
     print_begin(&t, &out);
     trainer_print_run(&t, &out);
     trainer_print_job(&t, &out);

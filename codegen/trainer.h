@@ -106,6 +106,7 @@ void trainer_print_link_types(Trainer *t, Emit *out);
 void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
 void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */
 void trainer_print_update(Trainer *t, Emit *out, int stage); /* buckets, norm, optimizer */
+void trainer_print_tables(Trainer *t, Emit *out, int stage); /* groups and buckets */
 void trainer_print_params(Trainer *t, Emit *out); /* tensors of the model, blocks of each stage */
 /* What of the moments a rank holds, for checkpoints; after the tables of every stage. */
 void trainer_print_moments(Trainer *t, Emit *out);
@@ -117,7 +118,27 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
 /* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by
  * the caller; others are printed here. */
 bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind);
+/* The event of a micro-batch's slot of a ring, as an index of State's arrays. */
+const char *trainer_slot(Trainer *t, int stage, int chunk, RingKind kind, const char *micro);
+/* What a link waits for before a list of its body: buckets and fetches by tables, so that links of
+ * a run are called alike; anything else lets it stand alone. */
+void trainer_print_wait_tables(Trainer *t, Emit *out, int stage, const Chunk *chunk);
+void trainer_print_link_waits(Trainer *t, Emit *out, int stage, const Chunk *chunk, int which,
+                              const char *link);
+bool trainer_stands_alone(const Trainer *t, int stage, int which, int link);
 /* Does any bucket of the stage communicate before, or after, its update? */
 bool path_communicates(const Path *path);
+/* Homes of the stage's weights, or gradients, that are cut (trainer_homes.c): are there any, and
+ * the functions by which buckets become whole for a use, and go home. */
+bool stage_fetches(const StageProgram *stage);
+bool stage_scatters(const StageProgram *stage);
+bool any_cut(const Trainer *t);
+bool trainer_fetches(const Trainer *t);
+void trainer_print_homes(Trainer *t, Emit *out, int stage);
+/* ", .weight_cut = …": what a group's row says of homes that are cut; "" where they are whole. */
+const char *trainer_group_cuts(Trainer *t, const Group *group);
+const char *trainer_bucket_buffers(Trainer *t, const StageProgram *stage, int bucket);
+/* Boxes of what this rank holds at home, in place of whole blocks (any_cut). */
+void trainer_print_boxes(Trainer *t, Emit *out);
 
 #endif

@@ -64,6 +64,8 @@ const char *body_first(BodyPrinter *p, int copy)
     const Copy *c = body_copy(p, copy);
     if (c->param != NONE && adds_always(p, c->param))
         return "false";
+    if (c->param != NONE && plan_homes(p->t->plan, p->class).gradient)
+        return "true"; /* what earlier micro-batches left is at home */
     p->uses_first = true;
     return "first";
 }
@@ -235,7 +237,9 @@ static void print_gemm(BodyPrinter *p, const Gemm *gemm)
     const char *beta = "0.0f";
     if (adds) {
         const char *first = body_first(p, gemm->c);
-        beta = str_eq(first, "false") ? "1.0f" : "first ? 0.0f : 1.0f";
+        beta = str_eq(first, "false")  ? "1.0f"
+               : str_eq(first, "true") ? "0.0f"
+                                       : "first ? 0.0f : 1.0f";
     }
     print_product(p, gemm, beta);
     for (int i = gemm->loops - 1; i >= 0; i--)

@@ -2,11 +2,20 @@
 #include "codegen/trainer.h"
 
 /* What a checkpoint holds. */
-static void print_states(Emit *out)
+static void print_states(Trainer *t, Emit *out)
 {
-    emit_line(out, "const int count = parts_of(s, parts, false);");
-    emit_line(out, "LpPart *second = boxes + moments_of(s, &moments[rank->stage], false, boxes);");
-    emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], true, second);");
+    if (any_cut(t)) {
+        emit_line(out, "const int count = boxes_of(s, &moments[rank->stage], WEIGHTS, parts);");
+        emit_line(out, "LpPart *boxes = parts + count;");
+        emit_line(out, "const int shares = boxes_of(s, &moments[rank->stage], MOMENT1, boxes);");
+        emit_line(out, "LpPart *second = boxes + shares;");
+        emit_line(out, "boxes_of(s, &moments[rank->stage], MOMENT2, second);");
+    } else {
+        emit_line(out, "const int count = parts_of(s, parts, false);");
+        emit_line(out,
+                  "LpPart *second = boxes + moments_of(s, &moments[rank->stage], false, boxes);");
+        emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], true, second);");
+    }
     emit_line(out, "const LpState states[] = {");
     emit_line(out, "    {\"model\", parts, count, LP_F32},");
     emit_line(out, "    {\"exp_avg\", boxes, shares, LP_F32},");
@@ -19,10 +28,11 @@ static void print_master_states(Trainer *t, Emit *out)
 {
     emit_line(out, "const Moments *held = &moments[rank->stage];");
     emit_line(out, "LpPart *parts = boxes;");
-    emit_line(out, "const int count = moments_of(s, held, MASTER, parts);");
+    const char *of = any_cut(t) ? "boxes" : "moments";
+    emit_line(out, "const int count = %s_of(s, held, MASTER, parts);", of);
     emit_line(out, "LpPart *first = parts + count, *second = first + count;");
-    emit_line(out, "moments_of(s, held, MOMENT1, first);");
-    emit_line(out, "moments_of(s, held, MOMENT2, second);");
+    emit_line(out, "%s_of(s, held, MOMENT1, first);", of);
+    emit_line(out, "%s_of(s, held, MOMENT2, second);", of);
     emit_line(out, "const LpState states[] = {");
     emit_line(out, "    {\"model\", parts, count, LP_F32},");
     emit_line(out, "    {\"exp_avg\", first, count, LP_F32},");
@@ -67,17 +77,19 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_blank(out);
     emit_open_function(out, "static void run_rank(const LpRank *rank)");
     emit_line(out, "State state = {0}, *s = &state;");
-    bool master = t->program->recipe->has_master;
-    if (!master)
+    bool master = t->program->recipe->has_master, cut = any_cut(t) && !master;
+    if (!master && !cut)
         emit_line(out, "LpPart parts[MAX_PARTS];");
-    emit_line(out, "LpPart *boxes = calloc(%d * MAX_MOMENT_PARTS, sizeof *boxes);", master ? 3 : 2);
-    emit_line(out, "if (!boxes)");
+    const char *table = cut ? "parts" : "boxes";
+    emit_line(out, "LpPart *%s = calloc(%d * MAX_MOMENT_PARTS, sizeof *%s);", table,
+              master || cut ? 3 : 2, table);
+    emit_line(out, "if (!%s)", table);
     emit_line(out, "    lp_fail(3, \"no memory for the table of the optimizer's state\");");
     emit_line(out, "state_begin(s, rank);");
     if (master)
         print_master_states(t, out);
     else
-        print_states(out);
+        print_states(t, out);
     emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
               master ? "begin" : "lp_begin(states, 3)");
     const char *counted = t->program->recipe->scales_loss ? "lp_updates(step)" : "step";
@@ -109,7 +121,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     emit_line(out, "lp_finish(parts, count);");
-    emit_line(out, "free(boxes);");
+    emit_line(out, "free(%s);", table);
     emit_line(out, "state_end(s);");
     emit_close(out, "");
     emit_blank(out);

@@ -155,10 +155,12 @@ static void print_part_row(Trainer *t, Emit *out, const StageProgram *stage, int
     emit_comment(out, "%s", tensor_name(t, &t->net->params.at[member->net_param]));
     emit_line(out,
               "{.tensor = %d, .group = %d, .weight = %lldL, .gradient = %lldL, .ndims = %d, .dims "
-              "= {%s}, .extent = {%s}, .list = {%s}, .owner = %s, .home = %s},",
+              "= {%s}, .extent = {%s}, .list = {%s}, .owner = %s, .home = %s%s},",
               member->net_param, g, (long long)link->weight[member->param],
               (long long)link->gradient[member->param], value->axes, dims.at, extents.at, lists.at,
-              trainer_list(t, &owner, false), home ? "true" : "false");
+              trainer_list(t, &owner, false), home ? "true" : "false",
+              any_cut(t) ? arena_printf(t->arena, ", .offset = %lldL", (long long)member->offset)
+                         : "");
 }
 
 static void print_part_of(Trainer *t, Emit *out)
@@ -270,7 +272,10 @@ void trainer_print_moments(Trainer *t, Emit *out)
     emit_line(out, "};");
     emit_line(out, "enum { MAX_MOMENT_PARTS = %d };", most_moment_parts(t));
     emit_blank(out);
-    print_moments_of(t, out);
+    if (any_cut(t))
+        trainer_print_boxes(t, out);
+    else
+        print_moments_of(t, out);
 }
 
 void trainer_print_params(Trainer *t, Emit *out)
@@ -295,6 +300,8 @@ void trainer_print_params(Trainer *t, Emit *out)
         most = n > most ? n : most;
     }
     emit_blank(out);
+    if (any_cut(t))
+        return;
     emit_line(out, "enum { MAX_PARTS = %d };", most);
     emit_blank(out);
     emit_open_function(out, "static int parts_of(State *s, LpPart *ret_parts, bool gradients)");

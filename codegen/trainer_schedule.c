@@ -18,7 +18,8 @@ static bool shifts(const Entry *e)
 /* Is `b` the entry `a`, `micro` micro-batches and `index` buckets later? */
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
-    if (a->kind != b->kind || a->part != b->part || a->chunk != b->chunk || shifts(a) != shifts(b))
+    if (a->kind != b->kind || a->part != b->part || a->chunk != b->chunk ||
+        shifts(a) != shifts(b) || a->resumes != b->resumes)
         return false;
     if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
         (a->message != b->message || a->peer != b->peer))
@@ -85,13 +86,16 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
 {
     const char *micro = number_at(t, var, entry->micro, fold->micro),
                *index = number_at(t, var, entry->index, fold->index);
+    const char *resumes = !stage_fetches(&t->program->stage[s]) ? ""
+                          : entry->resumes                      ? ", true"
+                                                                : ", false";
     switch (entry->kind) {
     case ENTRY_COMPUTE: {
         static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
-        emit_line(out, "%s_%s(s, %s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
-                  loads ? "step, " : "", micro);
+        emit_line(out, "%s_%s(s, %s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
+                  loads ? "step, " : "", micro, resumes);
         break;
     }
     case ENTRY_SEND:

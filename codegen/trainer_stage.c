@@ -5,185 +5,14 @@
 #include "codegen/trainer.h"
 #include "ir/lower/layout.h"
 
-/* ---- waits ---- */
-
-static const char *message_event(Stream stream)
-{
-    return stream == STREAM_SEND_ACT    ? "send_activation"
-           : stream == STREAM_RECV_ACT  ? "recv_activation"
-           : stream == STREAM_SEND_GRAD ? "send_gradient"
-                                        : "recv_gradient";
-}
-
-/* Slots of a ring kind of the chunks before this one: all chunks share one array of events. */
-static int slots_before(const StageProgram *stage, int chunk, RingKind kind)
-{
-    int n = 0;
-    for (int c = 0; c < chunk; c++)
-        n += stage->chunk[c].ring[kind].n;
-    return n;
-}
-
-/* The event of a micro-batch's slot, as an index of State's arrays. */
-static const char *slot_text(Trainer *t, int s, int chunk, RingKind kind, const char *micro)
-{
-    const StageProgram *stage = &t->program->stage[s];
-    const Ring *ring = &stage->chunk[chunk].ring[kind];
-    int before = slots_before(stage, chunk, kind);
-    if (ring->n == 1)
-        return arena_printf(t->arena, "%d", before);
-    const char *slot = ring->slot ? arena_printf(t->arena, "%s_%s_slot[%s]",
-                                                 trainer_chunk(t, s, chunk), ring_text[kind], micro)
-                                  : arena_printf(t->arena, "%s %% %d", micro, ring->n);
-    return before ? arena_printf(t->arena, "%d + %s", before, slot) : slot;
-}
-
-static void print_message_wait(Trainer *t, Emit *out, int s, const Event *event, const char *micro)
-{
-    const char *name = message_event(event->stream);
-    RingKind kind = message_ring(event->stream);
-    const StageProgram *stage = &t->program->stage[s];
-    int n = stage->chunk[event->chunk].ring[kind].n,
-        before = slots_before(stage, event->chunk, kind);
-    if (n > 1 && (event->any_slot || !micro)) {
-        emit_line(out, "for (int slot = %d; slot < %d; slot++)", before, before + n);
-        emit_line(out, "    lp_wait(&s->%s[slot]);", name);
-    } else {
-        emit_line(out, "lp_wait(&s->%s[%s]);", name, slot_text(t, s, event->chunk, kind, micro));
-    }
-}
-
-void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro)
-{
-    const Event *events;
-    int n = waits_at(t->waits, place, &events);
-    for (int i = 0; i < n; i++) {
-        const Event *event = &events[i];
-        switch (event->kind) {
-        case EVENT_INST:
-            BUG("a body finishes what it starts");
-        case EVENT_MESSAGE:
-            print_message_wait(t, out, place->stage, event, micro);
-            break;
-        case EVENT_BUCKET:
-            emit_line(out, "lp_wait(&s->bucket[%d]);", event->bucket);
-            break;
-        case EVENT_WORLD:
-            emit_line(out, "lp_wait(&s->world);");
-            break;
-        }
-    }
-}
-
-bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
-{
-    const StageProgram *program = &t->program->stage[stage];
-    bool own = false, other = false;
-    for (int b = 0; b < program->buckets.n; b++) {
-        const Event *events;
-        Place place = {.kind = kind, .stage = stage, .index = b};
-        int n = waits_at(t->waits, &place, &events);
-        for (int i = 0; i < n; i++) {
-            bool mine = events[i].kind == EVENT_BUCKET && events[i].bucket == b;
-            own = own || mine;
-            other = other || !mine;
-        }
-    }
-    if (!other)
-        return own;
-    for (int b = 0; b < program->buckets.n; b++) {
-        Place place = {.kind = kind, .stage = stage, .index = b};
-        trainer_print_waits(t, out, &place, NULL);
-    }
-    return false;
-}
-
 /* ---- links in order ---- */
-
-static int link_waits(const Trainer *t, int stage, int which, int link, const Event **ret)
-{
-    Place place = {.kind = PLACE_LINK, .stage = stage, .which = which, .index = link};
-    return waits_at(t->waits, &place, ret);
-}
-
-static bool has_bucket_waits(const Trainer *t, int stage, const Chunk *chunk, int which)
-{
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        const Event *events;
-        int n = link_waits(t, stage, which, i, &events);
-        for (int e = 0; e < n; e++) {
-            if (events[e].kind == EVENT_BUCKET)
-                return true;
-        }
-    }
-    return false;
-}
-
-/* Does the link wait for anything besides buckets? Then it stands alone. */
-static bool has_other_waits(const Trainer *t, int stage, int which, int link)
-{
-    const Event *events;
-    int n = link_waits(t, stage, which, link, &events);
-    for (int e = 0; e < n; e++) {
-        if (events[e].kind != EVENT_BUCKET)
-            return true;
-    }
-    return false;
-}
-
-/* Which buckets each link waits for: gathers of updated weights that may still be under way. */
-static void print_bucket_table(Trainer *t, Emit *out, int s, const Chunk *chunk, int which)
-{
-    const StageProgram *stage = &t->program->stage[s];
-    int widest = 1, links = chunk->end - chunk->begin;
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        const Event *events;
-        int n = link_waits(t, s, which, i, &events), buckets = 0;
-        for (int e = 0; e < n; e++)
-            buckets += events[e].kind == EVENT_BUCKET;
-        widest = buckets > widest ? buckets : widest;
-    }
-    Str rows = str_new(t->arena);
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        const Event *events;
-        int n = link_waits(t, s, which, i, &events), buckets = 0;
-        str_put(&rows, i > chunk->begin ? ", " : "");
-        str_put(&rows, widest > 1 ? "{" : "");
-        for (int e = 0; e < n; e++) {
-            if (events[e].kind == EVENT_BUCKET)
-                str_putf(&rows, "%s%d", buckets++ ? ", " : "", events[e].bucket);
-        }
-        for (; buckets < widest; buckets++)
-            str_putf(&rows, "%s-1", buckets ? ", " : "");
-        str_put(&rows, widest > 1 ? "}" : "");
-    }
-    const char *part = trainer_part(t, which),
-               *name = trainer_chunk(t, s, (int)(chunk - stage->chunk));
-    emit_comment(out, "Buckets whose gathers each link waits for; -1: none.");
-    const char *width = widest > 1 ? arena_printf(t->arena, "[%d]", widest) : "";
-    emit_line(out, "static const int %s_%s_buckets[%d]%s = {%s};", name, part, links, width,
-              rows.at);
-    emit_blank(out);
-    emit_open_function(out, "static void %s_%s_wait(State *s, int link)", name, part);
-    if (widest > 1)
-        emit_open(out, "for (int i = 0; i < %d; i++)", widest);
-    const char *link = chunk->begin ? arena_printf(t->arena, "link - %d", chunk->begin) : "link";
-    emit_line(out, "const int bucket = %s_%s_buckets[%s]%s;", name, part, link,
-              widest > 1 ? "[i]" : "");
-    emit_line(out, "if (bucket >= 0)");
-    emit_line(out, "    lp_wait(&s->bucket[bucket]);");
-    if (widest > 1)
-        emit_close(out, "");
-    emit_close(out, "");
-    emit_blank(out);
-}
 
 static bool closes_bucket(const StageProgram *stage, int link)
 {
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
-        if (bucket->close_link == link &&
-            path_communicates(&stage->groups.at[bucket->group].reduce))
+        const Group *group = &stage->groups.at[bucket->group];
+        if (bucket->close_link == link && (group->buffered || path_communicates(&group->reduce)))
             return true;
     }
     return false;
@@ -202,17 +31,41 @@ static bool any_closes(const StageProgram *stage, int begin, int end)
 typedef struct Pass {
     int s;
     const Chunk *chunk;
-    int first, last;          /* lists */
-    bool buckets[BODY_LISTS]; /* some link of the list waits for a bucket */
+    int first, last; /* lists */
 } Pass;
 
 static bool stands_alone(const Trainer *t, const Pass *pass, int link)
 {
     for (int which = pass->first; which <= pass->last; which++) {
-        if (has_other_waits(t, pass->s, which, link))
+        if (trainer_stands_alone(t, pass->s, which, link))
             return true;
     }
     return false;
+}
+
+/* Does the pass add to gradients? A whole backward does in its last list, and so does W. */
+static bool pass_adds(const Trainer *t, const Pass *pass)
+{
+    return pass->first > 0 && (pass->last == 2 || !t->split);
+}
+
+/* Links [begin, end) fetch one link ahead, but for the last of their chunk. */
+static void print_ahead(Trainer *t, Emit *out, const Pass *pass, int begin, int end)
+{
+    bool backward = pass->first > 0, loop = end - begin > 1;
+    bool edge = backward ? begin == pass->chunk->begin : end == pass->chunk->end;
+    const char *way = backward ? "false" : "true";
+    if (!stage_fetches(&t->program->stage[pass->s]) || (edge && !loop))
+        return;
+    if (edge && backward)
+        emit_line(out, "if (i > %d)", begin);
+    else if (edge)
+        emit_line(out, "if (i < %d)", end - 1);
+    if (loop)
+        emit_line(out, "%sstage%d_ahead(s, %s, i %c 1);", edge ? "    " : "", pass->s, way,
+                  backward ? '-' : '+');
+    else
+        emit_line(out, "stage%d_ahead(s, %s, %d);", pass->s, way, backward ? begin - 1 : end);
 }
 
 /* Links [begin, end) of one class that are called the same way. */
@@ -222,11 +75,9 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     int class = trainer_class_of(t, &stage->link[begin]), before = 0;
     for (int i = 0; i < begin; i++)
         before += trainer_class_of(t, &stage->link[i]) == class;
-    const char *name = t->class_name[class],
-               *chunk = trainer_chunk(t, pass->s, (int)(pass->chunk - stage->chunk));
+    const char *name = t->class_name[class];
     bool backward = pass->first > 0, loop = end - begin > 1;
-    /* a whole backward adds to gradients in its last list, and so does W */
-    bool closes = backward && (pass->last == 2 || !t->split) && any_closes(stage, begin, end);
+    bool closes = pass_adds(t, pass) && any_closes(stage, begin, end);
     const char *link = arena_printf(t->arena, "%d", begin),
                *at = arena_printf(t->arena, "%d", before);
     if (loop) {
@@ -237,16 +88,19 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
         link = "i";
         at = begin == before ? "i" : arena_printf(t->arena, "i - %d", begin - before);
     }
+    print_ahead(t, out, pass, begin, end);
     for (int which = pass->first; which <= pass->last; which++) {
         Place place = {.kind = PLACE_LINK, .stage = pass->s, .which = which, .index = begin};
-        if (!loop && has_other_waits(t, pass->s, which, begin))
+        if (!loop && trainer_stands_alone(t, pass->s, which, begin))
             trainer_print_waits(t, out, &place, "micro");
-        else if (pass->buckets[which])
-            emit_line(out, "%s_%s_wait(s, %s);", chunk, trainer_part(t, which), link);
+        else
+            trainer_print_link_waits(t, out, pass->s, pass->chunk, which, link);
         emit_line(out, "%s_%s(s, &stage%d_%s[%s], &at%s);", name, trainer_part(t, which), pass->s,
                   name, at, t->takes_first[class][which] ? ", first" : "");
     }
-    if (closes) {
+    if (closes && stage_scatters(stage)) {
+        emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
+    } else if (closes) {
         emit_line(out, "if (last)");
         emit_line(out, "    stage%d_close(s, %s);", pass->s, link);
     }
@@ -440,15 +294,17 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     const StageProgram *stage = &t->program->stage[pass->s];
     const Chunk *chunk = pass->chunk;
     int own = (int)(chunk - stage->chunk);
-    bool forward = pass->first == 0, adds = !forward && (pass->last == 2 || !t->split);
+    bool forward = pass->first == 0, fetches = stage_fetches(stage);
+    bool closes = pass_adds(t, pass) && any_closes(stage, chunk->begin, chunk->end);
     const char *name = trainer_chunk(t, pass->s, own);
-    emit_open_function(out, "static void %s_%s(State *s, %sint micro)", name, part,
-                       forward && chunk->ring[RING_DATA].n ? "int64_t step, " : "");
+    emit_open_function(out, "static void %s_%s(State *s, %sint micro%s)", name, part,
+                       forward && chunk->ring[RING_DATA].n ? "int64_t step, " : "",
+                       fetches ? ", bool resumes" : "");
     emit_line(out, "const LpSlots at = %s_slots(s, micro);", name);
-    if (any_takes_first(t, pass))
+    if (any_takes_first(t, pass) || (closes && stage_scatters(stage)))
         emit_line(out, "const bool first = micro == %d;",
                   flagged_micro(stage, own, forward, false));
-    if (adds && any_closes(stage, chunk->begin, chunk->end))
+    if (closes)
         emit_line(
             out,
             "const bool last = micro == %d; /* gradients are complete: their buckets may go */",
@@ -456,6 +312,11 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     if (forward)
         print_load(t, out, pass->s, chunk);
     print_sample(t, out, pass->s);
+    if (fetches) {
+        emit_line(out, "if (!resumes) /* the first weights of the row are not there yet */");
+        emit_line(out, "    stage%d_ahead(s, %s, %d);", pass->s, forward ? "true" : "false",
+                  forward ? chunk->begin : chunk->end - 1);
+    }
     print_links(t, out, pass);
     emit_close(out, "");
     emit_blank(out);
@@ -478,11 +339,7 @@ static void print_parts(Trainer *t, Emit *out, int s, const Chunk *chunk)
     static const int first[PART_COUNT] = {0, 1, 1, 2};
     const int last[PART_COUNT] = {0, t->split ? 2 : 1, 1, 2};
     Pass pass = {.s = s, .chunk = chunk};
-    for (int which = 0; which < (t->split ? BODY_LISTS : 2); which++) {
-        pass.buckets[which] = has_bucket_waits(t, s, chunk, which);
-        if (pass.buckets[which])
-            print_bucket_table(t, out, s, chunk, which);
-    }
+    trainer_print_wait_tables(t, out, s, chunk);
     for (int part = 0; part < PART_COUNT; part++) {
         pass.first = first[part];
         pass.last = last[part];
@@ -525,7 +382,7 @@ static void print_message(Trainer *t, Emit *out, int s, const Chunk *chunk, Entr
         .kind = send ? PLACE_SEND : PLACE_RECV, .stage = s, .index = message, .chunk = own};
     trainer_print_waits(t, out, &place, "micro");
     emit_line(out, "lp_%s(&s->%s_%s[%s], peer_of(s, %d), %s, at.base[%s], %lldL);", verb, verb,
-              what, slot_text(t, s, own, ring, "micro"), entry->peer,
+              what, trainer_slot(t, s, own, ring, "micro"), entry->peer,
               act ? "LP_ACTIVATION" : "LP_GRADIENT", trainer_ring_base[ring],
               (long long)body->copies.at[id].bytes);
     emit_close(out, "");

@@ -81,11 +81,11 @@ static void print_tables(Trainer *t, Emit *out, int s)
             str_putf(&options, ", .master = %lldL", (long long)group->master);
         emit_line(out,
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
-                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s},",
+                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s},",
                   (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
                   (long long)group->moment2, trainer_list(t, &share, false),
                   trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g],
-                  options.at);
+                  options.at, trainer_group_cuts(t, group));
     }
     out->depth--;
     emit_line(out, "};");
@@ -96,10 +96,10 @@ static void print_tables(Trainer *t, Emit *out, int s)
         const Bucket *bucket = &stage->buckets.at[b];
         emit_line(out,
                   "{.group = %d, .close_link = %d, .begin = %lldL, .elements = %lldL, .share_begin "
-                  "= %lldL, .share_elements = %lldL},",
+                  "= %lldL, .share_elements = %lldL%s},",
                   bucket->group, bucket->close_link, (long long)bucket->begin,
                   (long long)bucket->elements, (long long)bucket->share_begin,
-                  (long long)bucket->share_elements);
+                  (long long)bucket->share_elements, trainer_bucket_buffers(t, stage, b));
     }
     out->depth--;
     emit_line(out, "};");
@@ -169,6 +169,39 @@ static const char *without_dead_tail(Trainer *t, const char *text)
     }
 }
 
+/* Where the moves of a path begin, when homes are cut. */
+static void print_cut_start(Emit *out, int s, bool gather)
+{
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
+    if (gather) {
+        emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);",
+                  s);
+        emit_line(out, "int64_t count = bucket->share_elements;");
+    } else {
+        emit_line(out, "const LpCut cut = group->gradient_cut;");
+        emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, cut);");
+        emit_line(out, "int64_t count = lp_block_count(bucket, cut);");
+    }
+    if (gather)
+        emit_line(out, "LpReal *flat = lp_home_weight(s->arena, s->index, group, bucket, begin);");
+    else
+        emit_line(out, "float *flat = lp_home(s->arena, group->gradient, s->index, bucket, cut, "
+                       "begin);");
+}
+
+/* The gradients of this rank's share of a bucket. */
+static const char *share_gradients(Trainer *t, int s)
+{
+    const char *begin =
+        arena_printf(t->arena, "lp_bucket_share(s->index, stage%d_groups, bucket)", s);
+    if (any_cut(t))
+        return arena_printf(t->arena,
+                            "lp_home(s->arena, group->gradient, s->index, bucket, "
+                            "group->gradient_cut, %s)",
+                            begin);
+    return arena_printf(t->arena, "(float *)arena_at(s, group->gradient) + %s", begin);
+}
+
 /* One function for the reductions, or the gathers, of all buckets: a case for each group's path. */
 static void print_paths(Trainer *t, Emit *out, int s, bool gather)
 {
@@ -179,15 +212,17 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
         gather ? "Brings the shares of a bucket of `field` (weights, or gradients) to every rank "
                  "that uses them."
                : "Brings the gradients of a bucket to the ranks whose optimizer shares they are.");
-    bool narrow = gather && is_narrow(t);
-    if (gather)
+    bool narrow = gather && is_narrow(t) && !any_cut(t);
+    if (gather && !any_cut(t))
         emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field%s)", s, name,
                            narrow ? ", LpDtype dtype" : "");
     else
         emit_open_function(out, "static void stage%d_%s(State *s, int b)", s, name);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "LpEvent *event = &s->bucket[b];");
-    if (gather) {
+    if (any_cut(t)) {
+        print_cut_start(out, s, gather);
+    } else if (gather) {
         emit_line(out, "int64_t count = bucket->share_elements;");
         if (narrow) {
             emit_line(out, "const int64_t width = dtype == LP_F32 ? 4 : 2;");
@@ -220,7 +255,10 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
             continue;
         Emit moves = emit_new(t->arena);
         moves.depth = out->depth;
-        print_path(t, &moves, path, narrow ? "dtype" : "LP_F32", narrow ? " * width" : "");
+        const char *dtype = narrow   ? "dtype"
+                            : gather ? dtype_constant(t->program->recipe->weight)
+                                     : "LP_F32";
+        print_path(t, &moves, path, dtype, narrow ? " * width" : "");
         Str why = str_new(t->arena);
         if (group->sharded) {
             str_put(&why, "split over");
@@ -251,14 +289,34 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
     emit_blank(out);
 }
 
-static void print_close(Emit *out, int s)
+static void print_close(Emit *out, int s, const StageProgram *stage)
 {
-    emit_comment(out, "Starts the reductions of the buckets that are complete once backward of "
-                      "this link is done.");
-    emit_open_function(out, "static void stage%d_close(State *s, int link)", s);
-    emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
-    emit_line(out, "if (stage%d_buckets[b].close_link == link)", s);
-    emit_line(out, "    stage%d_reduce(s, b);", s);
+    bool scatters = stage_scatters(stage), reduces = stage_communicates(stage, false);
+    emit_comment(out, scatters
+                          ? "Backward of this link is done: gradients that are complete with it "
+                            "go home, and in the last micro-batch on to their optimizer."
+                          : "Starts the reductions of the buckets that are complete once "
+                            "backward of this link is done.");
+    if (!scatters) {
+        emit_open_function(out, "static void stage%d_close(State *s, int link)", s);
+        emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
+        emit_line(out, "if (stage%d_buckets[b].close_link == link)", s);
+        emit_line(out, "    stage%d_reduce(s, b);", s);
+    } else {
+        emit_open_function(
+            out, "static void stage%d_close(State *s, int link, bool first, bool last)", s);
+        emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
+        emit_line(out, "if (stage%d_buckets[b].close_link != link)", s);
+        emit_line(out, "    continue;");
+        emit_line(out, "if (stage%d_groups[stage%d_buckets[b].group].buffered)", s, s);
+        emit_line(out, "    stage%d_scatter(s, b, first);", s);
+        if (reduces) {
+            emit_line(out, "if (last)");
+            emit_line(out, "    stage%d_reduce(s, b);", s);
+        }
+        if (!reduces)
+            emit_line(out, "(void)last;");
+    }
     emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
@@ -320,11 +378,9 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (own)
         emit_line(out, "lp_wait(&s->bucket[b]);");
-    emit_line(out,
-              "%sfloat *g = (float *)arena_at(s, group->gradient) + lp_bucket_share(s->index, "
-              "stage%d_groups, bucket);",
-              t->program->recipe->scales_loss ? "" : "const ", s);
-    if (t->program->recipe->scales_loss)
+    bool scales = t->program->recipe->scales_loss;
+    emit_line(out, "%sfloat *g = %s;", scales ? "" : "const ", share_gradients(t, s));
+    if (scales)
         emit_line(out, "lp_inject(g);");
     emit_line(out, by_sign(stage)
                        ? "if (group->rate == 0.0f && group->home && s->index[group->owner] == 0)"
@@ -354,11 +410,16 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_blank(out);
 }
 
-/* The last argument of a gather of weights. */
-static const char *weight_dtype(const Trainer *t)
+/* The new weights of a bucket go to whoever keeps them. */
+static void print_gather_call(Trainer *t, Emit *out, int s)
 {
-    return is_narrow(t) ? arena_printf(t->arena, ", %s", dtype_constant(t->program->recipe->weight))
-                        : "";
+    if (any_cut(t))
+        emit_line(out, "stage%d_gather(s, b);", s);
+    else if (is_narrow(t))
+        emit_line(out, "stage%d_gather(s, b, group->weight, %s);", s,
+                  dtype_constant(t->program->recipe->weight));
+    else
+        emit_line(out, "stage%d_gather(s, b, group->weight);", s);
 }
 
 static void print_update(Trainer *t, Emit *out, int s)
@@ -377,12 +438,14 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_line(out,
               "const LpAdam adam = lp_adam(o->beta1, o->beta2, o->eps, o->weight_decay, s->lr, "
               "s->step, s->coef);");
+    const char *where = any_cut(t) ? "s->arena, s->index" : "s->arena",
+               *how = any_cut(t) ? "cut" : "share";
     if (t->program->recipe->scales_loss)
         emit_line(out, "if (!s->skipped)");
-    emit_line(out, "%slp_update_share(s->arena, group, bucket, begin, adam);",
-              t->program->recipe->scales_loss ? "    " : "");
+    emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);",
+              t->program->recipe->scales_loss ? "    " : "", how, where);
     if (stage_communicates(stage, true))
-        emit_line(out, "stage%d_gather(s, b, group->weight%s);", s, weight_dtype(t));
+        print_gather_call(t, out, s);
     emit_close(out, "");
     emit_blank(out);
     if (!is_narrow(t))
@@ -393,11 +456,11 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out,
-              "lp_publish_share(s->arena, group, bucket, lp_bucket_share(s->index, "
-              "stage%d_groups, bucket));",
-              s);
+              "lp_publish_%s(%s, group, bucket, lp_bucket_share(s->index, stage%d_groups, "
+              "bucket));",
+              how, where, s);
     if (stage_communicates(stage, true))
-        emit_line(out, "stage%d_gather(s, b, group->weight%s);", s, weight_dtype(t));
+        print_gather_call(t, out, s);
     emit_close(out, "");
     emit_blank(out);
 }
@@ -420,12 +483,20 @@ static void print_tied(Trainer *t, Emit *out, int s)
     emit_line(out, "    continue;");
     if (trainer_bucket_waits(t, out, s, PLACE_TIED))
         emit_line(out, "lp_wait(&s->bucket[b]);");
-    emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[g].gradient);", s);
-    emit_line(out,
-              "lp_all_reduce(&s->bucket[b], s->tied, flat + lp_bucket_share(s->index, "
-              "stage%d_groups, bucket), "
-              "bucket->share_elements, LP_F32, LP_SUM);",
-              s);
+    if (any_cut(t)) {
+        emit_line(out, "const LpGroup *group = &stage%d_groups[g];", s);
+        emit_line(
+            out,
+            "lp_all_reduce(&s->bucket[b], s->tied, %s, bucket->share_elements, LP_F32, LP_SUM);",
+            share_gradients(t, s));
+    } else {
+        emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[g].gradient);", s);
+        emit_line(out,
+                  "lp_all_reduce(&s->bucket[b], s->tied, flat + lp_bucket_share(s->index, "
+                  "stage%d_groups, bucket), "
+                  "bucket->share_elements, LP_F32, LP_SUM);",
+                  s);
+    }
     emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
@@ -447,6 +518,19 @@ static void print_dump(Trainer *t, Emit *out, int s)
     }
     emit_comment(out, "--dump-grads: the gradients of the first step, whole, before clipping.");
     emit_open_function(out, "static void stage%d_dump(State *s)", s);
+    if (any_cut(t)) {
+        emit_line(out, "LpPart *parts = calloc(MAX_MOMENT_PARTS, sizeof *parts);");
+        emit_line(out, "if (!parts)");
+        emit_line(out, "    lp_fail(3, \"no memory for the table of the gradients\");");
+        emit_line(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
+        emit_line(out, "    lp_wait(&s->bucket[b]);");
+        emit_line(out, "const int count = boxes_of(s, &moments[%d], GRADIENTS, parts);", s);
+        emit_line(out, "lp_save(s->rank->options->dump_grads, parts, count, LP_F32);");
+        emit_line(out, "free(parts);");
+        emit_close(out, "");
+        emit_blank(out);
+        return;
+    }
     if (stage_communicates(stage, true)) {
         emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "lp_wait(&s->bucket[b]);");
@@ -469,14 +553,21 @@ static void print_dump(Trainer *t, Emit *out, int s)
     emit_blank(out);
 }
 
+void trainer_print_tables(Trainer *t, Emit *out, int s)
+{
+    print_tables(t, out, s);
+}
+
 void trainer_print_update(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    print_tables(t, out, s);
-    if (stage_communicates(stage, false)) {
+    if (!any_cut(t))
+        print_tables(t, out, s);
+    trainer_print_homes(t, out, s);
+    if (stage_communicates(stage, false))
         print_paths(t, out, s, false);
-        print_close(out, s);
-    }
+    if (stage_communicates(stage, false) || stage_scatters(stage))
+        print_close(out, s, stage);
     if (stage_communicates(stage, true))
         print_paths(t, out, s, true);
     print_tied(t, out, s);

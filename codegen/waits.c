@@ -107,7 +107,7 @@ static Event event_of(const Program *program, const Step *step)
             event.kind = EVENT_INST;
             find_inst(program, step, &event.class, &event.which, &event.inst);
         } else {
-            event.kind = EVENT_BUCKET;
+            event.kind = step->stream == STREAM_WEIGHT ? EVENT_FETCH : EVENT_BUCKET;
             event.bucket = step->bucket;
         }
         break;
@@ -115,6 +115,14 @@ static Event event_of(const Program *program, const Step *step)
         break;
     }
     return event;
+}
+
+/* The move brings a micro-batch's gradients home. */
+static bool scatters(const Program *program, const Step *step)
+{
+    const StageProgram *stage = &program->stage[step->stage];
+    const Path *path = &stage->groups.at[stage->buckets.at[step->bucket].group].scatter;
+    return step->move >= path->move && step->move < path->move + path->n;
 }
 
 /* Messages, buckets and the world belong to a stage: a link waits for them before its body.
@@ -153,7 +161,14 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
         place.kind = PLACE_WORLD;
         break;
     case STEP_MOVE:
-        place.kind = entry->kind == ENTRY_UPDATE ? PLACE_GATHER : PLACE_REDUCE;
+        place.kind = step->stream == STREAM_WEIGHT ? PLACE_FETCH
+                     : entry->kind == ENTRY_UPDATE ? PLACE_GATHER
+                     : scatters(program, step)     ? PLACE_SCATTER
+                                                   : PLACE_REDUCE;
+        break;
+    case STEP_CLEAR:
+    case STEP_ACCUMULATE:
+        place.kind = PLACE_FOLD;
         break;
     default:
         place.kind = step->node->op == OP_SUMSQ  ? PLACE_NORM

@@ -15,14 +15,14 @@
 
 #include "ir/lower/walk.h"
 
-typedef enum { EVENT_INST, EVENT_MESSAGE, EVENT_BUCKET, EVENT_WORLD } EventKind;
+typedef enum { EVENT_INST, EVENT_MESSAGE, EVENT_BUCKET, EVENT_FETCH, EVENT_WORLD } EventKind;
 
 typedef struct Event {
     EventKind kind;
     int class, which, inst; /* EVENT_INST; which: list of the body */
     Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage */
     int chunk;
-    int bucket;
+    int bucket;    /* EVENT_BUCKET, EVENT_FETCH */
     bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
 } Event;
 
@@ -32,6 +32,10 @@ typedef enum {
     PLACE_LOAD, /* before the batch is read */
     PLACE_SEND,
     PLACE_RECV,
+    PLACE_FETCH,
+    PLACE_FOLD, /* before padding is cleared and a buffer takes in its home, or the other way round
+                 */
+    PLACE_SCATTER,
     PLACE_REDUCE,
     PLACE_TIED,
     PLACE_NORM,

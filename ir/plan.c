@@ -60,6 +60,43 @@ const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan)
                          plan->micro_batches);
 }
 
+/* ---- homes ---- */
+
+const char *const shard_text[SHARD_COUNT] = {"all", "node", "weights"};
+
+Homes plan_homes(const Plan *plan, int class)
+{
+    const Homes *own = plan->class[class].cut;
+    return own ? *own : (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+}
+
+Homes homes_preset(const Mesh *mesh, int zero, int shard)
+{
+    AtomSet all = token_atoms(mesh), near = 0;
+    for (int a = 0; a < mesh->n; a++)
+        if ((all >> a & 1) && mesh->atom[a].level == 0)
+            near |= (AtomSet)(1u << a);
+    AtomSet most = shard == SHARD_NODE ? near : all;
+    return (Homes){zero >= 1 ? most : 0, zero >= 2 ? most : 0,
+                   zero < 3                 ? 0
+                   : shard == SHARD_WEIGHTS ? near
+                                            : most};
+}
+
+int homes_words(const Mesh *mesh, const Homes *homes, int *ret_shard)
+{
+    for (int zero = 0; zero <= 3; zero++)
+        for (int shard = 0; shard < SHARD_COUNT; shard++) {
+            Homes preset = homes_preset(mesh, zero, shard);
+            *ret_shard = shard;
+            if (preset.state == homes->state && preset.gradient == homes->gradient &&
+                preset.weight == homes->weight)
+                return zero;
+        }
+    *ret_shard = SHARD_ALL;
+    return -1;
+}
+
 Pins pins_none(void)
 {
     return (Pins){.tp = -1,
@@ -73,6 +110,7 @@ Pins pins_none(void)
                   .cp_heads = -1,
                   .ep = -1,
                   .room = -1,
+                  .shard = -1,
                   .block = -1,
                   .chunks = -1};
 }
@@ -183,14 +221,14 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",  "cp",       "dp",    "pp",    "cp_heads", "chunks",
-                                       "ep",  "zero",     "sp",    "room",  "block",    "recompute",
-                                       "mbs", "schedule", "cp_by", "layers"};
+    static const char *const keys[] = {
+        "tp",   "cp",    "dp",        "pp",  "cp_heads", "chunks", "ep",     "zero", "sp",
+        "room", "block", "recompute", "mbs", "schedule", "cp_by",  "layers", "shard"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
     static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64,     1 << 20, 16,
-                               1 << 20, 1,       1,       100000, 7};
+                               1 << 20, 3,       1,       100000, 7};
     for (int i = 0; i < 11; i++)
         if (str_eq(key, keys[i]))
             return pin_int(diag, key, value, i < 7 ? 1 : 0, most[i], field[i]) &&
@@ -214,12 +252,22 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
         return pin_schedule(arena, diag, value, ret);
     if (str_eq(key, "layers"))
         return pin_layers(diag, value, ret);
+    if (str_eq(key, "shard")) {
+        for (int i = 0; i < SHARD_COUNT; i++)
+            if (str_eq(value, shard_text[i])) {
+                ret->shard = i;
+                return true;
+            }
+        diag_error(diag, NO_SPAN, "pin shard=%s: all, node or weights", value);
+        diag_help(diag, "over all ranks of dp, those of a node, or weights alone over a node");
+        return false;
+    }
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
               near ? "did you mean %s?"
-                   : "pins are tp cp dp pp cp_by cp_heads ep room zero sp block recompute mbs "
-                     "schedule chunks layers",
+                   : "pins are tp cp dp pp cp_by cp_heads ep room zero shard sp block recompute "
+                     "mbs schedule chunks layers",
               near);
     return false;
 }

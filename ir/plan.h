@@ -38,6 +38,14 @@ typedef enum {
     KEEP_NONE
 } Keep; /* KEEP_NONE: recomputed in backward from what is saved */
 
+/* Over which atoms what belongs to a parameter is cut, beyond the cuts of its own placement: the
+ * optimizer's state (and its step), the gradient accumulator, the weight. Each set holds the next
+ * one. Where a gradient's home is cut, every micro-batch adds its sums to the share; where a
+ * weight's is, it is gathered for each use. Nothing: the home of everybody is whole. */
+typedef struct Homes {
+    AtomSet state, gradient, weight;
+} Homes;
+
 /* The choice for one class: the same for all its instances. */
 typedef struct ClassPlan {
     Placement boundary_in, boundary_out; /* of chain_in/chain_out and of their gradients */
@@ -46,6 +54,7 @@ typedef struct ClassPlan {
     Keep *keep;                          /* per value that backward reads */
     Placement
         *saved; /* per value: the copy that is kept (a copy forward makes, or a free view of one) */
+    const Homes *cut; /* of its parameters; NULL: as the plan says for all */
 } ClassPlan;
 
 typedef struct Plan {
@@ -66,10 +75,11 @@ typedef struct Plan {
     const Schedule *table; /* the rows of SCHEDULE_TABLE */
     int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
                       */
-    AtomSet state_atoms;  /* optimizer state (and its step) is sharded over these, where a gradient
-                             is Partial or Replicate there */
-    int64_t bucket_bytes; /* gradient buckets close at this size */
-    ClassPlan *class;     /* per class of the net */
+    AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
+                            is Partial or Replicate there */
+    AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
+    int64_t bucket_bytes;                 /* gradient buckets close at this size */
+    ClassPlan *class;                     /* per class of the net */
     int64_t *row_ns[PART_COUNT]; /* [chunks] length of the rows of each part: they order the one
                                     sequence; NULL: B 2, others 1 */
     int64_t hop_ns;              /* a message between stages */
@@ -82,9 +92,15 @@ extern const char *const cross_text[CROSS_COUNT];
 
 enum { MAX_CUTS = 256 };
 
+/* Which of the atoms that cut tokens cut homes: all; those inside a unit of the fastest link; those
+ * for weights, and all for gradients and state. */
+typedef enum { SHARD_ALL, SHARD_NODE, SHARD_WEIGHTS, SHARD_COUNT } Shard;
+extern const char *const shard_text[SHARD_COUNT];
+
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
 typedef struct Pins {
-    int tp, cp, dp, pp, zero, sp, recompute; /* recompute: 0 none, 1 full */
+    int tp, cp, dp, pp, zero, sp, recompute; /* zero: 0 to 3; recompute: 0 none, 1 full */
+    int shard;                               /* a Shard */
     int cp_by;                               /* a Cross, of the cp ranks that cp_heads leaves */
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */
@@ -126,6 +142,14 @@ AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);
 void plan_chunk_per_stage(Arena *arena, Plan *plan);
 /* The rows of the plan's schedule; NULL after an error that says why there are none. */
 const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan);
+
+/* How the parameters of a class are cut. */
+Homes plan_homes(const Plan *plan, int class);
+/* The sets that the words zero=0..3 and shard=… stand for on this mesh. */
+Homes homes_preset(const Mesh *mesh, int zero, int shard);
+/* And back: the words for some homes; *ret_shard is a Shard, SHARD_ALL where it says nothing. -1:
+ * no words stand for them. */
+int homes_words(const Mesh *mesh, const Homes *homes, int *ret_shard);
 
 /* Empty arrays for a class; boundaries Replicate. */
 void class_plan_alloc(Arena *arena, const Graph *graph, ClassPlan *ret);

@@ -9,6 +9,9 @@
  * letter, R, or + a linear set "homes": {"model.layers.{i}.mlp.up_proj.weight": "{f:a0}", ...},
  *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
  *
+ * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
+ * cut, too (plan.h: Homes), and all three in the "cut" of a class that is cut otherwise.
+ *
  * | format       | why                |
  * |--------------|--------------------|
  * | lplan-plan/1 | the first          | */
@@ -62,6 +65,15 @@ static json_t *choice_json(const Node *node, const NodeChoice *choice, int atoms
     return list;
 }
 
+static json_t *atoms_json(AtomSet atoms)
+{
+    json_t *list = json_array();
+    for (int a = 0; a < MAX_ATOMS; a++)
+        if (atoms >> a & 1)
+            json_array_append_new(list, json_integer(a));
+    return list;
+}
+
 static json_t *class_json(const Plan *plan, const Net *net, int c)
 {
     const Graph *graph = net->classes.at[c];
@@ -92,6 +104,13 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
     json_object_set_new(object, "nodes", nodes);
     json_object_set_new(object, "homes", homes);
     json_object_set_new(object, "saved", saved);
+    if (choice->cut) {
+        json_t *cut = json_object();
+        json_object_set_new(cut, "state_atoms", atoms_json(choice->cut->state));
+        json_object_set_new(cut, "gradient_atoms", atoms_json(choice->cut->gradient));
+        json_object_set_new(cut, "weight_atoms", atoms_json(choice->cut->weight));
+        json_object_set_new(object, "cut", cut);
+    }
     return object;
 }
 
@@ -106,7 +125,7 @@ static json_t *job_json(const Job *job)
 json_t *plan_json(const Plan *plan, const Net *net)
 {
     json_t *root = json_object(), *mesh = json_array(), *links = json_array(),
-           *state = json_array();
+           *state = atoms_json(plan->state_atoms);
     json_t *classes = json_array();
     json_object_set_new(root, "format", json_string(format_name));
     json_object_set(root, "model", plan->model->root);
@@ -121,8 +140,6 @@ json_t *plan_json(const Plan *plan, const Net *net)
         if (plan->mesh.ep >> a & 1)
             json_object_set_new(each, "experts", json_string(role_text[ROLE_EP]));
         json_array_append_new(mesh, each);
-        if (plan->state_atoms >> a & 1)
-            json_array_append_new(state, json_integer(a));
     }
     json_object_set_new(root, "mesh", mesh);
     json_object_set_new(root, "micro_batch", json_integer(plan->micro_batch));
@@ -139,6 +156,10 @@ json_t *plan_json(const Plan *plan, const Net *net)
         json_array_append_new(links, json_integer(plan->first_link[c]));
     json_object_set_new(root, "first_link", links);
     json_object_set_new(root, "state_atoms", state);
+    if (plan->gradient_atoms)
+        json_object_set_new(root, "gradient_atoms", atoms_json(plan->gradient_atoms));
+    if (plan->weight_atoms)
+        json_object_set_new(root, "weight_atoms", atoms_json(plan->weight_atoms));
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
         json_object_set_new(root, "rows", plan_rows_json(plan));
@@ -289,12 +310,57 @@ static bool read_saved(Json object, const Net *net, const Graph *graph, ClassPla
     return true;
 }
 
+static bool read_atoms(Json list, const Plan *plan, AtomSet *ret)
+{
+    if (!json_want_array(list))
+        return false;
+    if (plan->mesh.n == 0 && json_len(list) > 0) {
+        json_fail(list, "state over atoms of a mesh that has none");
+        diag_help(list.doc->diag, "stages of one rank share nothing: []");
+        return false;
+    }
+    *ret = 0;
+    for (int i = 0; i < json_len(list); i++) {
+        int64_t a;
+        if (!json_int(json_at(list, i), 0, plan->mesh.n - 1, &a))
+            return false;
+        if (*ret >> a & 1) {
+            json_fail(json_at(list, i), "atom %lld twice", (long long)a);
+            diag_help(list.doc->diag, "name each atom once");
+            return false;
+        }
+        *ret |= (AtomSet)(1u << a);
+    }
+    return true;
+}
+
+/* "state_atoms", and the two that may be left out. */
+static bool read_homes(Json object, const Plan *plan, Homes *ret)
+{
+    Json gradient = json_get(object, "gradient_atoms"), weight = json_get(object, "weight_atoms");
+    return read_atoms(json_get(object, "state_atoms"), plan, &ret->state) &&
+           (!gradient.value || read_atoms(gradient, plan, &ret->gradient)) &&
+           (!weight.value || read_atoms(weight, plan, &ret->weight));
+}
+
+/* A class whose parameters are cut otherwise than the plan says for all. */
+static bool read_cut(Json object, const Plan *plan, ClassPlan *ret)
+{
+    static const char *const keys[] = {"state_atoms", "gradient_atoms", "weight_atoms"};
+    if (!object.value)
+        return true;
+    Homes *homes = ARENA_NEW(plan->arena, Homes);
+    ret->cut = homes;
+    return json_want_object(object) && json_only_keys(object, keys, 3) &&
+           read_homes(object, plan, homes);
+}
+
 static bool read_class(Json object, const Plan *plan, const Net *net, const Graph *graph,
                        ClassPlan *choice)
 {
     const char *name;
-    static const char *const keys[] = {"name", "in", "out", "nodes", "homes", "saved"};
-    if (!json_want_object(object) || !json_only_keys(object, keys, 6) ||
+    static const char *const keys[] = {"name", "in", "out", "nodes", "homes", "saved", "cut"};
+    if (!json_want_object(object) || !json_only_keys(object, keys, 7) ||
         !json_str(json_get(object, "name"), &name))
         return false;
     if (!str_eq(name, graph->name)) {
@@ -322,7 +388,8 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
         if (!read_place(homes, graph->params.at[p].name, net, graph, graph->params.at[p].value,
                         &choice->home[p]))
             return false;
-    return read_saved(object, net, graph, choice);
+    return read_cut(json_get(object, "cut"), plan, choice) &&
+           read_saved(object, net, graph, choice);
 }
 
 static bool read_job(Json object, Job *ret)
@@ -346,29 +413,6 @@ static bool read_job(Json object, Job *ret)
     json_fail(json_get(object, "recipe"), "unknown recipe \"%s\"", ret->recipe);
     diag_help(object.doc->diag, "recipes are fp32, bf16, fp16 and fp64");
     return false;
-}
-
-static bool read_state_atoms(Json state, Plan *plan)
-{
-    if (!json_want_array(state))
-        return false;
-    if (plan->mesh.n == 0 && json_len(state) > 0) {
-        json_fail(state, "state over atoms of a mesh that has none");
-        diag_help(state.doc->diag, "stages of one rank share nothing: []");
-        return false;
-    }
-    for (int i = 0; i < json_len(state); i++) {
-        int64_t a;
-        if (!json_int(json_at(state, i), 0, plan->mesh.n - 1, &a))
-            return false;
-        if (plan->state_atoms >> a & 1) {
-            json_fail(json_at(state, i), "atom %lld twice", (long long)a);
-            diag_help(state.doc->diag, "name each atom once");
-            return false;
-        }
-        plan->state_atoms |= (AtomSet)(1u << a);
-    }
-    return true;
 }
 
 static bool read_mesh(Json root, Plan *plan)
@@ -406,7 +450,12 @@ static bool read_mesh(Json root, Plan *plan)
             return false;
         }
     }
-    return read_state_atoms(json_get(root, "state_atoms"), plan);
+    Homes homes = {0};
+    bool good = read_homes(root, plan, &homes);
+    plan->state_atoms = homes.state;
+    plan->gradient_atoms = homes.gradient;
+    plan->weight_atoms = homes.weight;
+    return good;
 }
 
 static bool read_numbers(Json root, Plan *plan)
@@ -479,12 +528,13 @@ static bool is_plan(Json root)
 
 static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
 {
-    static const char *const keys[] = {"format",        "model",          "cluster",  "job",
-                                       "ranks",         "stages",         "mesh",     "micro_batch",
-                                       "micro_batches", "pad_vocabulary", "schedule", "first_link",
-                                       "state_atoms",   "bucket_bytes",   "classes",  "predicted",
-                                       "pins",          "rows",           "chunks",   "table",
-                                       "room_percent"};
+    static const char *const keys[] = {
+        "format",        "model",          "cluster",        "job",
+        "ranks",         "stages",         "mesh",           "micro_batch",
+        "micro_batches", "pad_vocabulary", "schedule",       "first_link",
+        "state_atoms",   "bucket_bytes",   "classes",        "predicted",
+        "pins",          "rows",           "gradient_atoms", "weight_atoms",
+        "chunks",        "table",          "room_percent"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

@@ -290,6 +290,35 @@ static bool verify_ways(const Class *c)
                                                   at_key(c->file, "in"), "the link before"));
 }
 
+/* ---- homes ---- */
+
+/* Cuts nest: what is cut more is a share of what is cut less. */
+static bool verify_homes(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    for (int c = 0; c < v->net->classes.n; c++) {
+        Homes homes = plan_homes(plan, c);
+        Json class = at_index(at_key(v->file, "classes"), c);
+        Json at = plan->class[c].cut ? at_key(class, "cut") : v->file;
+        if ((homes.weight & ~homes.gradient) == 0 && (homes.gradient & ~homes.state) == 0 &&
+            homes.state >> plan->mesh.n == 0)
+            continue;
+        bool weight = homes.weight & ~homes.gradient;
+        fault(v, at_key(at, weight ? "weight_atoms" : "gradient_atoms"),
+              weight ? "weights are cut over an atom that does not cut their gradients"
+                     : "gradients are cut over an atom that does not cut the optimizer's state");
+        diag_help(v->diag, "\"state_atoms\" holds \"gradient_atoms\", and that \"weight_atoms\"");
+        return false;
+    }
+    return true;
+}
+
+static bool same_homes(const Plan *plan, int a, int b)
+{
+    Homes x = plan_homes(plan, a), y = plan_homes(plan, b);
+    return x.state == y.state && x.gradient == y.gradient && x.weight == y.weight;
+}
+
 /* ---- between classes ---- */
 
 static bool verify_seams(const Verify *v)
@@ -311,6 +340,12 @@ static bool verify_seams(const Verify *v)
         const NetParam *param = &net->params.at[i];
         for (int use = 1; use < param->uses; use++) {
             int class = param->use_class[use], mine = param->use_param[use];
+            if (!same_homes(plan, param->use_class[0], class)) {
+                fault(v, at_key(at_index(classes, class), "cut"),
+                      SAY(v, "the uses of the tied parameter %s are cut differently", param->name));
+                diag_help(v->diag, "write the same \"cut\" in both classes");
+                return false;
+            }
             if (place_equal(&plan->class[param->use_class[0]].home[param->use_param[0]],
                             &plan->class[class].home[mine]))
                 continue;
@@ -331,6 +366,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     bool good = verify_counts(&v); /* each says all it finds */
     good = verify_mesh(&v) && good;
     good = verify_cuts(&v) && good;
+    good = verify_homes(&v) && good;
     good = good && verify_schedule(&v);
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)

@@ -176,7 +176,7 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
             str_putf(&text, " %s", cross_text[pins->cp_by]);
     }
     if (pins->zero && pins->dp * pins->cp > 1)
-        str_put(&text, ", ZeRO-1");
+        str_putf(&text, ", ZeRO-%d", pins->zero);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->recompute)

@@ -203,9 +203,10 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         bool climb = (!cli->quiet || cli_has(cli, "html")) && problem->ranks > 1;
         if (climb)
             ladder_climb(search, ladder);
-        if (pins->zero == 1 && answer.it->pins.dp * answer.it->pins.cp == 1) {
+        if (pins->zero > 0 && answer.it->pins.dp * answer.it->pins.cp == 1) {
             diag_warning(cli->diag, NO_SPAN,
-                         "zero=1 has no effect: with dp 1 there is no one to share with");
+                         "zero=%d has no effect: with dp 1 there is no one to share with",
+                         pins->zero);
             diag_help(cli->diag, "pin a larger dp, or leave zero out");
         }
         Report report = {.arena = cli->arena,

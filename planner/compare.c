@@ -25,7 +25,7 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
     Str text = str_new(arena);
     (void)which;
     if (pins->zero && pins->dp * pins->cp > 1)
-        str_put(&text, "ZeRO-1");
+        str_putf(&text, "ZeRO-%d", pins->zero);
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)

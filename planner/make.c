@@ -27,6 +27,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.room = 0;
     if (pins.zero < 0)
         pins.zero = 1;
+    if (pins.shard < 0)
+        pins.shard = SHARD_ALL;
     if (pins.sp < 0)
         pins.sp = 0;
     if (pins.recompute < 0)
@@ -55,6 +57,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",ep=%d", pins->ep);
     if (pins->ep > 1 && pins->room > 0)
         str_putf(&text, ",room=%d", pins->room);
+    if (pins->shard > SHARD_ALL)
+        str_putf(&text, ",shard=%s", shard_text[pins->shard]);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -165,8 +169,10 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     degrees.ep = key.spread.routed ? pins->ep : 1;
     if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
         return NULL;
-    if (pins->zero)
-        plan->state_atoms = token_atoms(&plan->mesh);
+    Homes homes = homes_preset(&plan->mesh, pins->zero, pins->shard);
+    plan->state_atoms = homes.state;
+    plan->gradient_atoms = homes.gradient;
+    plan->weight_atoms = homes.weight;
     if (!cut_chain(problem, plan, net, pins))
         return NULL;
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
@@ -179,6 +185,11 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     return plan;
 }
 
+static Shard shard_of(const Pins *pins)
+{
+    return pins->shard > 0 && pins->zero > 0 ? (Shard)pins->shard : SHARD_ALL;
+}
+
 bool pins_same(const Pins *a, const Pins *b)
 {
     Spread spread[] = {spread_of_pins(a), spread_of_pins(b)};
@@ -188,7 +199,7 @@ bool pins_same(const Pins *a, const Pins *b)
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 a->block == b->block && (a->ep > 1 ? a->ep : 1) == (b->ep > 1 ? b->ep : 1) &&
                 (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
-                (a->dp * a->cp == 1 || a->zero == b->zero) &&
+                (a->dp * a->cp == 1 || (a->zero == b->zero && shard_of(a) == shard_of(b))) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
                 pins_chunks(a) == pins_chunks(b);
     int chunks = pins_chunks(a);
@@ -261,7 +272,9 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.pp = plan->stages;
     pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));
     pins.room = (int)plan->room_percent;
-    pins.zero = plan->state_atoms != 0;
+    Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
+    pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;
     pins.sp = boundary_shards(plan, net, net->sequence);
     pins.recompute = recomputes(plan, net);
     pins.micro_batch = plan->micro_batch;

@@ -95,9 +95,10 @@ static void add_rules(Space *space, Pins *pins)
 {
     for (int recompute = 0; recompute < 2; recompute++)
         for (int sp = 0; sp < 2; sp++)
-            for (int zero = 0; zero < 2; zero++) {
+            for (int zero = 0; zero < 4; zero++) {
                 bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
-                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != 1);
+                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero) ||
+                            (zero > 1 && space->pins->zero != zero);
                 if (idle || !pinned_to(space->pins->recompute, recompute) ||
                     !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
                     continue;
@@ -358,7 +359,7 @@ int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
     int64_t state = (2 + recipe->has_master) * dtype_bytes(recipe->master);
     int64_t experts = work->expert_params / pins->tp, others = work->params / pins->tp - experts;
     int64_t elements = others + experts / (pins->ep > 1 ? pins->ep : 1);
-    int64_t share = pins->zero == 1 ? pins->dp * pins->cp : 1;
+    int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1;
     int64_t shared = share > 1 ? work->params / pins->tp / share : elements;
     int64_t bytes =
         elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) + shared * state;

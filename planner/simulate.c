@@ -118,6 +118,7 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
             return sim->price[class_of_body(sim->program, step->body)]
                              [inst_index(step->body, step->inst)];
         return price_move(&sim->pricer, &plan->mesh, step->move, sent_bytes(sim, step));
+    case STEP_CLEAR:
     case STEP_LOAD:
         return price_stream(device, operand_bytes(step)) + device->launch_ns;
     case STEP_SEND:

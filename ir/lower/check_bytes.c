@@ -91,22 +91,51 @@ static bool is_flat(const TraceStep *step)
     return step->inst == NULL;
 }
 
+static bool on_path(const TraceStep *step, const Path *path)
+{
+    return step->move >= path->move && step->move < path->move + path->n;
+}
+
 /* How many sums a gradient needs before `step` may use it: those of its group's path that come
  * earlier, and the tied one. */
-static int sums_before(const CellRun *run, const TraceStep *step, const Cell *cell)
+static int sums_before(const CellRun *run, const TraceStep *step, const Group *group)
 {
-    const Group *group = &run->trace->stage->groups.at[cell->region->index];
+    const Path *path = on_path(step, &group->scatter) ? &group->scatter : &group->reduce;
     int n = 0;
-    for (int i = 0; i < group->reduce.n; i++) {
-        if (step->move == &group->reduce.move[i])
+    (void)run;
+    for (int i = 0; i < path->n; i++) {
+        if (step->move == &path->move[i])
             return n;
-        n += group->reduce.move[i].kind != MOVE_SLICE;
+        n += path->move[i].kind != MOVE_SLICE;
     }
     return n + (step->kind != STEP_TIED && group->tied_stage != NONE);
 }
 
+static const Group *group_of(const CellRun *run, const Cell *cell)
+{
+    return &run->trace->stage->groups.at[cell->region->index];
+}
+
+/* Gradients of earlier micro-batches that a buffer takes in. */
+static bool is_fold(const TraceStep *step)
+{
+    return step->kind == STEP_ACCUMULATE && is_flat(step);
+}
+
+static const char *fold_gradient(const TraceStep *step, Cell *cell)
+{
+    if (cell->round != step->round || cell->adds == 0)
+        return "takes in a gradient of an earlier step:";
+    if (cell->folded)
+        return "takes in twice what earlier micro-batches added:";
+    cell->folded = true;
+    return NULL;
+}
+
 static const char *read_gradient(const CellRun *run, const TraceStep *step, Cell *cell)
 {
+    if (is_fold(step))
+        return fold_gradient(step, cell);
     cell->closed = true;
     if (cell->expected == 0)
         return NULL;
@@ -114,7 +143,7 @@ static const char *read_gradient(const CellRun *run, const TraceStep *step, Cell
         return "uses a gradient of an earlier step:";
     if (cell->adds != cell->expected)
         return "uses a gradient before every micro-batch has been added:";
-    if (cell->sums != sums_before(run, step, cell))
+    if (cell->sums != sums_before(run, step, group_of(run, cell)))
         return "uses a gradient whose sums over ranks are not those that come before:";
     return NULL;
 }
@@ -138,13 +167,13 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
 static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand,
                                Cell *cell)
 {
-    if (operand->copy && operand->write)
+    if (operand->write && (operand->copy || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
     switch (cell->region->kind) {
     case REGION_GRADIENT:
         return is_flat(step) ? read_gradient(run, step, cell) : "reads a gradient inside a layer:";
     case REGION_WEIGHT:
-        if (is_flat(step) && step->kind == STEP_MOVE)
+        if (is_flat(step) && step->kind == STEP_MOVE && !on_path(step, &group_of(run, cell)->fetch))
             return cell->round == step->round ? NULL
                                               : "gathers a weight that this step has not updated:";
         return cell->round == step->round - 1 ? NULL : "reads a weight of the wrong step:";
@@ -176,6 +205,27 @@ static const char *accumulate(const TraceStep *step, const Operand *operand, Cel
     return cell->adds > cell->expected ? "adds more often than there are micro-batches:" : NULL;
 }
 
+/* Sums of a micro-batch come home, or the sums of all go on. */
+static const char *write_gradient(const CellRun *run, const TraceStep *step, const Operand *operand,
+                                  Cell *cell)
+{
+    const Group *group = group_of(run, cell);
+    if (is_fold(step))
+        return accumulate(step, operand, cell);
+    if (on_path(step, &group->scatter)) {
+        bool first = cell->round != step->round || cell->adds == 0;
+        if (!first && !cell->folded)
+            return "overwrites what earlier micro-batches added:";
+        Operand sum = *operand;
+        sum.read = !first;
+        cell->folded = false;
+        return accumulate(step, &sum, cell);
+    }
+    cell->sums = sums_before(run, step, group) + 1;
+    return on_path(step, &group->reduce) || step->kind == STEP_TIED ? NULL
+                                                                    : "writes into the gradients:";
+}
+
 static const char *write_static(const CellRun *run, const TraceStep *step, const Operand *operand,
                                 Cell *cell)
 {
@@ -183,13 +233,81 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
     if (operand->copy)
         return kind == REGION_GRADIENT || kind == REGION_SCALARS ? accumulate(step, operand, cell)
                                                                  : "writes into a layer's weights:";
-    if (kind == REGION_GRADIENT) {
-        const Group *group = &run->trace->stage->groups.at[cell->region->index];
-        cell->sums = sums_before(run, step, cell) + 1;
-        bool moves =
-            step->move >= group->reduce.move && step->move < group->reduce.move + group->reduce.n;
-        return moves || step->kind == STEP_TIED ? NULL : "writes into the gradients:";
+    if (kind == REGION_GRADIENT)
+        return write_gradient(run, step, operand, cell);
+    return NULL;
+}
+
+/* ---- what is whole for a while ---- */
+
+/* The member of a bucket that its buffer has at an address, or NULL between members. */
+static const GroupMember *member_in_buffer(const CellRun *run, int b, int64_t address)
+{
+    const Bucket *bucket = &run->trace->stage->buckets.at[b];
+    const Group *group = &run->trace->stage->groups.at[bucket->group];
+    int64_t element = bucket->begin + (address - bucket->buffer) /
+                                          dtype_bytes(run->trace->program->recipe->gradient);
+    int low = 0, high = group->members.n - 1; /* by offset */
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (group->members.at[mid].offset <= element)
+            low = mid;
+        else
+            high = mid - 1;
     }
+    const GroupMember *member = &group->members.at[low];
+    return element >= member->offset && element < member->offset + member->elements ? member : NULL;
+}
+
+/* A bucket's accumulators go on their way: all terms of the micro-batch are there, and padding is
+ * zero. */
+static const char *read_buffer(const CellRun *run, const TraceStep *step, const Operand *operand,
+                               Cell *cell, int64_t begin)
+{
+    if (operand->copy)
+        return operand->write ? NULL : "reads a gradient inside a layer:";
+    const StageProgram *stage = run->trace->stage;
+    const Group *group = &stage->groups.at[stage->buckets.at[step->bucket].group];
+    const GroupMember *member = member_in_buffer(run, step->bucket, begin);
+    if (!member)
+        return cell->dirty ? "sends padding that is not zero:" : NULL;
+    if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
+        return "does not find";
+    if (cell->adds != member_uses(run->trace->program, stage, group, member))
+        return "uses a gradient before every link has added to it:";
+    if (step->kind == STEP_MOVE && cell->sums != sums_before(run, step, group))
+        return "uses a gradient whose sums over ranks are not those that come before:";
+    cell->closed = true;
+    return NULL;
+}
+
+static const char *write_buffer(const CellRun *run, const TraceStep *step, const Operand *operand,
+                                Cell *cell, int64_t begin)
+{
+    if (step->kind == STEP_CLEAR) {
+        bool padding = !member_in_buffer(run, step->bucket, begin);
+        cell->dirty = false;
+        return padding ? NULL : "clears a gradient:";
+    }
+    if (!operand->copy) {
+        const StageProgram *stage = run->trace->stage;
+        const Group *group = &stage->groups.at[stage->buckets.at[step->bucket].group];
+        cell->dirty |= member_in_buffer(run, step->bucket, begin) != NULL;
+        cell->sums = step->kind == STEP_MOVE ? sums_before(run, step, group) + 1 : cell->sums;
+        return is_fold(step) || on_path(step, &group->scatter) ? NULL
+                                                               : "writes into the gradients:";
+    }
+    bool first = cell->name != operand->name || cell->round != step->round || cell->adds == 0;
+    if (first && operand->read)
+        return "adds to what another micro-batch left:";
+    if (!first && !operand->read)
+        return "overwrites what the micro-batch added:";
+    if (!first && cell->closed)
+        return "adds to a gradient that is already being reduced:";
+    cell->adds = first ? 1 : cell->adds + 1;
+    cell->sums = 0;
+    cell->closed = false;
+    cell->dirty = true;
     return NULL;
 }
 
@@ -211,9 +329,11 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
             what = "reads outside of every region:";
         else if (is_static(cell))
             what = read_static(run, step, operand, cell);
+        else if (cell->region->kind == REGION_BUFFER)
+            what = read_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
             what = "does not find";
-        else if (cell->base != operand->address)
+        else if (cell->base != operand->address && cell->region->kind != REGION_FETCHED)
             what = "finds at another place";
         if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
             what = "does not wait for the write of";
@@ -237,6 +357,10 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
             what = "writes outside of every region:";
         else if (is_static(cell))
             what = write_static(run, step, operand, cell);
+        else if (cell->region->kind == REGION_BUFFER)
+            what = write_buffer(run, step, operand, cell, run->begin[i]);
+        else if (cell->region->kind == REGION_FETCHED && operand->copy)
+            what = "writes into a layer's weights:";
         if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
             what = "may be overtaken by the earlier write of what it writes,";
         for (int s = 0; s < STREAM_COUNT && !what; s++)
@@ -294,9 +418,10 @@ static bool is_home(const Region *region, Home home)
     case HOME_DATA:
         return region->kind == REGION_RING && k == RING_DATA;
     case HOME_PARAM:
-        return region->kind == REGION_WEIGHT;
+        return region->kind == REGION_WEIGHT || region->kind == REGION_FETCHED;
     case HOME_ACC:
-        return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS;
+        return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS ||
+               region->kind == REGION_BUFFER;
     case HOME_IN:
         return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
                                            : region->kind == REGION_PASS && k < 2;

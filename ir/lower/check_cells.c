@@ -53,6 +53,19 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Bytes of this rank's homes, without what aligns them. */
+static int64_t weight_bytes(const Trace *trace, const Group *group)
+{
+    return group->elements / list_extent(&trace->program->plan->mesh, &group->weight_share) *
+           dtype_bytes(trace->program->recipe->weight);
+}
+
+static int64_t gradient_bytes(const Trace *trace, const Group *group)
+{
+    return group->elements / list_extent(&trace->program->plan->mesh, &group->gradient_share) *
+           dtype_bytes(trace->program->recipe->gradient);
+}
+
 static void cut_cells(CellRun *run)
 {
     const Trace *trace = run->trace;
@@ -65,13 +78,15 @@ static void cut_cells(CellRun *run)
     }
     for (int g = 0; g < trace->stage->groups.n; g++) {
         const Group *group = &trace->stage->groups.at[g];
-        for (int k = 0; k < group->members.n; k++) {
+        for (int k = 0; k < group->members.n && !group->buffered; k++) {
             int64_t begin = group->members.at[k].offset,
                     end = begin + group->members.at[k].elements;
             put_bound(run, &bounds, group->gradient + begin * dtype_bytes(recipe->gradient));
             put_bound(run, &bounds, group->gradient + end * dtype_bytes(recipe->gradient));
         }
-        put_bound(run, &bounds, group->weight + group->elements * dtype_bytes(recipe->weight));
+        put_bound(run, &bounds, group->weight + weight_bytes(trace, group));
+        if (group->buffered)
+            put_bound(run, &bounds, group->gradient + gradient_bytes(trace, group));
         put_bound(run, &bounds,
                   group->moment1 + group->share_elements * dtype_bytes(recipe->master));
         put_bound(run, &bounds,
@@ -120,12 +135,14 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
                              ? &stage->groups.at[region->index]
                              : NULL;
     if (region->kind == REGION_WEIGHT)
-        cell->trained = begin < region->begin + group->elements * dtype_bytes(recipe->weight);
+        cell->trained = begin < region->begin + weight_bytes(trace, group);
     bool moment = region->kind == REGION_MOMENT1 || region->kind == REGION_MOMENT2;
     if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER &&
         !(moment && group->rate > 0)) /* what moves by signs leaves its moments zero */
         cell->trained = begin < region->begin + group->share_elements * dtype_bytes(recipe->master);
-    if (region->kind == REGION_GRADIENT) {
+    if (region->kind == REGION_GRADIENT && group->buffered) {
+        cell->expected = begin < region->begin + gradient_bytes(trace, group) ? micros : 0;
+    } else if (region->kind == REGION_GRADIENT) {
         const GroupMember *member = member_of(trace, group, begin);
         cell->expected = member ? micros * member_uses(trace->program, stage, group, member) : 0;
     }

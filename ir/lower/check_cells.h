@@ -20,7 +20,9 @@ typedef struct Cell {
     int32_t expected;   /* gradient, loss: additions in one optimizer step; 0 between parameters */
     int32_t adds, sums; /* of this optimizer step: additions, sums over ranks */
     bool closed;        /* gradient: something has read it, no more may be added */
-    bool trained;       /* weight or moment that each step must update */
+    bool folded;        /* gradient's home: a buffer has taken in what it holds */
+    bool dirty;   /* buffer: a number that is not padding has been here since it was cleared */
+    bool trained; /* weight or moment that each step must update */
 } Cell;
 
 typedef struct CellRun {

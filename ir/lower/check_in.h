@@ -30,6 +30,8 @@ typedef enum {
     REGION_RING,
     REGION_PASS,
     REGION_SCRATCH,
+    REGION_FETCHED, /* weights for a use */
+    REGION_BUFFER,  /* accumulators of running micro-batches */
     REGION_COUNT
 } RegionKind;
 extern const char *const region_text[REGION_COUNT];
@@ -133,8 +135,20 @@ bool check_groups(Check *check, const Trace *trace);
 bool check_messages(Check *check, const CrossingList *stage);
 bool check_deadlock(Check *check, const CrossingList *stage);
 
-/* check_owner.c: collects what each rank owns and updates, then judges them together. */
-typedef struct Owners Owners;
+/* check_owner.c collects what each rank owns and updates, check_owned.c judges them together. */
+
+/* Elements [begin, end) of one block sequence of a group, counted in the norm by one rank. */
+typedef struct Owned {
+    int stage, group, block;
+    int64_t begin, end;
+    int owner_stage, coordinate;
+} Owned;
+
+typedef struct Owners {
+    VEC(Owned) owned;
+    VEC(int) loss; /* coordinates that own the loss, on the stage that has it */
+} Owners;
+
 Owners *owners_new(Check *check);
 bool owners_add(Check *check, Owners *owners, const Trace *trace);
 bool owners_check(Check *check, Owners *owners);

@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-const char *const region_text[REGION_COUNT] = {"scalars",       "weights",          "gradients",
-                                               "first moments", "second moments",   "masters",
-                                               "ring",          "passed-on values", "scratch"};
+const char *const region_text[REGION_COUNT] = {
+    "scalars", "weights",          "gradients", "first moments",   "second moments",  "masters",
+    "ring",    "passed-on values", "scratch",   "fetched weights", "gradient buffers"};
 
 enum { GRAIN = 64 };
 
@@ -40,15 +40,18 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
 {
     const Recipe *recipe = program->recipe;
     RegionList list = {
-        0, ARENA_ARRAY(arena, Region, 5 * stage->groups.n + stage->chunks * RING_COUNT + 6)};
+        0, ARENA_ARRAY(arena, Region, 5 * stage->groups.n + stage->chunks * RING_COUNT + 8)};
+    const Mesh *mesh = &program->plan->mesh;
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * SCALAR_COUNT);
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
         int64_t state = up(group->share_elements * dtype_bytes(recipe->master));
         put_region(&list, REGION_WEIGHT, g, group->weight,
-                   up(group->elements * dtype_bytes(recipe->weight)));
+                   up(group->elements / list_extent(mesh, &group->weight_share) *
+                      dtype_bytes(recipe->weight)));
         put_region(&list, REGION_GRADIENT, g, group->gradient,
-                   up(group->elements * dtype_bytes(recipe->gradient)));
+                   up(group->elements / list_extent(mesh, &group->gradient_share) *
+                      dtype_bytes(recipe->gradient)));
         put_region(&list, REGION_MOMENT1, g, group->moment1, state);
         put_region(&list, REGION_MOMENT2, g, group->moment2, state);
         if (group->master != NONE)
@@ -60,6 +63,8 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     for (int i = 0; i < 4; i++)
         put_region(&list, REGION_PASS, i, stage->pass[i], stage->pass_bytes);
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
+    put_region(&list, REGION_FETCHED, 0, stage->fetched, stage->fetched_bytes);
+    put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
     qsort(list.at, (size_t)list.n, sizeof list.at[0], by_begin);
     return list;
 }
@@ -103,14 +108,18 @@ const char *region_words(Arena *arena, const Program *program, const StageProgra
     }
     case REGION_WEIGHT:
     case REGION_GRADIENT: {
-        int width = dtype_bytes(region->kind == REGION_WEIGHT ? program->recipe->weight
-                                                              : program->recipe->gradient);
-        parameter = parameter_there(program, &stage->groups.at[region->index],
-                                    (address - region->begin) / width);
+        const Group *group = &stage->groups.at[region->index];
+        bool weight = region->kind == REGION_WEIGHT;
+        const AtomList *cut = weight ? &group->weight_share : &group->gradient_share;
+        int width = dtype_bytes(weight ? program->recipe->weight : program->recipe->gradient);
+        if (cut->n == 0)
+            parameter = parameter_there(program, group, (address - region->begin) / width);
         break;
     }
     case REGION_SCALARS:
     case REGION_SCRATCH:
+    case REGION_FETCHED:
+    case REGION_BUFFER:
         return kind;
     default:
         break;
@@ -150,12 +159,14 @@ static bool check_regions(Check *check, const StageProgram *stage)
 int member_uses(const Program *program, const StageProgram *stage, const Group *group,
                 const GroupMember *member)
 {
-    int64_t address = group->gradient + member->offset * dtype_bytes(program->recipe->gradient);
-    int uses = 0;
-    for (int i = 0; i < stage->links; i++)
-        for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
-            uses +=
-                stage->link[i].body->acc_copy[p] != NONE && stage->link[i].gradient[p] == address;
+    const NetParam *param = &program->net->params.at[member->net_param];
+    int first = stage->link[0].link, uses = 0;
+    (void)group;
+    for (int use = 0; use < param->uses; use++) {
+        int at = param->link[use] - first;
+        uses += at >= 0 && at < stage->links &&
+                stage->link[at].body->acc_copy[param->use_param[use]] != NONE;
+    }
     return uses;
 }
 
@@ -167,13 +178,56 @@ static bool same_shards(const Placement *a, const Placement *b)
     return place_equal(&x, &y);
 }
 
+/* The bucket of the stage that holds a member. */
+static const Bucket *bucket_with(const StageProgram *stage, const Group *group,
+                                 const GroupMember *member)
+{
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        if (&stage->groups.at[bucket->group] == group && member->offset >= bucket->begin &&
+            member->offset < bucket->begin + bucket->elements)
+            return bucket;
+    }
+    return NULL;
+}
+
+/* Every link of the stage that uses a member finds it where it is: in its group, or in its bucket
+ * where that is whole for a while. */
+static bool check_addresses(Check *check, const StageProgram *stage, const Group *group,
+                            const GroupMember *member)
+{
+    const NetParam *param = &check->program->net->params.at[member->net_param];
+    const Recipe *recipe = check->program->recipe;
+    const Bucket *bucket = bucket_with(stage, group, member);
+    if (!bucket)
+        return check_fault(check, "stage %d: %s is in no bucket", stage->index, param->name);
+    int64_t behind = member->offset - bucket->begin;
+    int64_t weight_at = bucket->fetch == NONE
+                            ? group->weight + member->offset * dtype_bytes(recipe->weight)
+                            : bucket->fetch + behind * dtype_bytes(recipe->weight);
+    int64_t gradient_at = bucket->buffer == NONE
+                              ? group->gradient + member->offset * dtype_bytes(recipe->gradient)
+                              : bucket->buffer + behind * dtype_bytes(recipe->gradient);
+    bool good = true;
+    for (int use = 0; use < param->uses; use++) {
+        int at = param->link[use] - stage->link[0].link, p = param->use_param[use];
+        if (at < 0 || at >= stage->links)
+            continue;
+        const StageLink *link = &stage->link[at];
+        if (link->weight[p] != weight_at || link->gradient[p] != gradient_at ||
+            link->bucket[p] != bucket - stage->buckets.at)
+            good = check_fault(check, "stage %d: link %d looks for %s elsewhere than in its group",
+                               stage->index, at, param->name);
+    }
+    return good;
+}
+
 static bool check_member(Check *check, const StageProgram *stage, const Group *group,
                          const GroupMember *member)
 {
     const Program *program = check->program;
     const NetParam *param = &program->net->params.at[member->net_param];
-    const StageLink *link = &stage->link[member->link];
-    const Body *body = link->body;
+    const Body *body = stage->link[member->link].body;
     if (body->acc_copy[member->param] == NONE || body->param_copy[member->param] == NONE)
         return check_fault(check, "stage %d: %s has a gradient and no accumulator", stage->index,
                            param->name);
@@ -193,11 +247,7 @@ static bool check_member(Check *check, const StageProgram *stage, const Group *g
         good = check_fault(
             check, "stage %d: the blocks of %s, %lld elements each, do not make up its %lld",
             stage->index, param->name, (long long)member->elements, (long long)whole);
-    int64_t weight_at = group->weight + member->offset * dtype_bytes(program->recipe->weight);
-    int64_t gradient_at = group->gradient + member->offset * dtype_bytes(program->recipe->gradient);
-    if (link->weight[member->param] != weight_at || link->gradient[member->param] != gradient_at)
-        good = check_fault(check, "stage %d: link %d looks for %s elsewhere than in its group",
-                           stage->index, member->link, param->name);
+    good &= check_addresses(check, stage, group, member);
     if (group->rate != body->graph->params.at[member->param].rate)
         return check_fault(check,
                            "stage %d: %s moves by another rule in its group than in the model",
@@ -251,39 +301,113 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
     return good;
 }
 
-/* The path of a flat gradient, replayed on [c, e]: ends where the group says, and nothing is left
- * to add. */
+static bool follow(Check *check, const StageProgram *stage, int g, const Path *path,
+                   const Placement *want, const char *what, Placement *place)
+{
+    for (int i = 0; i < path->n; i++)
+        if (!move_apply(place, &path->move[i], place))
+            return check_fault(check, "stage %d: the %s of group %d's %s may not be", stage->index,
+                               move_text[path->move[i].kind], g, what);
+    return place_equal(place, want) ||
+           check_fault(check, "stage %d: the %s of group %d do not end where they should",
+                       stage->index, what, g);
+}
+
+/* The way of a flat gradient and of its weights, replayed on [c, e]: from home to home, and in the
+ * end nothing is left to add. */
 static bool check_paths(Check *check, const StageProgram *stage, int g)
 {
     const Group *group = &stage->groups.at[g];
-    Placement place = place_replicate();
+    Placement whole = place_replicate();
     int8_t n = 0;
     for (int a = MAX_ATOMS - 1; a >= 0; a--)
         if (group->sharded >> a & 1)
-            place.shard[0].at[n++] = (int8_t)a;
-    place.shard[0].n = n;
-    Placement home = place;
+            whole.shard[0].at[n++] = (int8_t)a;
+    whole.shard[0].n = n;
+    Placement place = whole, sums = whole, share = whole, home = whole;
     place.partial = group->partial;
     place.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
-    for (int i = 0; i < group->reduce.n; i++)
-        if (!move_apply(&place, &group->reduce.move[i], &place))
-            return check_fault(check, "stage %d: the %s of group %d's gradients may not be",
-                               stage->index, move_text[group->reduce.move[i].kind], g);
-    Placement want = home;
-    want.shard[1] = group->share;
-    if (!place_equal(&place, &want))
-        return check_fault(
-            check,
-            "stage %d: the gradients of group %d do not end as sums on the optimizer's share",
-            stage->index, g);
-    for (int i = 0; i < group->gather.n; i++)
-        if (!move_apply(&place, &group->gather.move[i], &place))
-            return check_fault(check, "stage %d: the %s of group %d's weights may not be",
-                               stage->index, move_text[group->gather.move[i].kind], g);
-    if (!place_equal(&place, &home))
-        return check_fault(check, "stage %d: the updated weights of group %d do not come home",
-                           stage->index, g);
-    return true;
+    sums.shard[1] = group->gradient_share;
+    sums.partial = (AtomSet)(group->partial & ~list_set(&group->gradient_share));
+    sums.monoid = sums.partial ? MONOID_SUM : MONOID_NONE;
+    share.shard[1] = group->share;
+    home.shard[1] = group->weight_share;
+    return follow(check, stage, g, &group->scatter, &sums, "gradients of a micro-batch", &place) &&
+           follow(check, stage, g, &group->reduce, &share, "gradients", &place) &&
+           follow(check, stage, g, &group->gather, &home, "updated weights", &place) &&
+           follow(check, stage, g, &group->fetch, &whole, "weights for a use", &place);
+}
+
+/* ---- buckets that are whole for a while ---- */
+
+/* Links that use the bucket: all that point at one of its members. */
+static void used_by(const StageProgram *stage, int b, int *ret_low, int *ret_high)
+{
+    *ret_low = stage->links;
+    *ret_high = NONE;
+    for (int i = 0; i < stage->links; i++)
+        for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
+            if (stage->link[i].bucket[p] == b) {
+                *ret_low = i < *ret_low ? i : *ret_low;
+                *ret_high = i;
+            }
+}
+
+/* Two buckets that neighbouring links use lie apart. */
+static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
+{
+    const Bucket *x = &stage->buckets.at[a], *y = &stage->buckets.at[b];
+    int64_t weight = dtype_bytes(check->program->recipe->weight),
+            gradient = dtype_bytes(check->program->recipe->gradient);
+    int low[2], high[2];
+    used_by(stage, a, &low[0], &high[0]);
+    used_by(stage, b, &low[1], &high[1]);
+    if (low[0] > high[1] + 1 || low[1] > high[0] + 1)
+        return true;
+    bool weights = x->fetch != NONE && y->fetch != NONE &&
+                   x->fetch < y->fetch + y->elements * weight &&
+                   y->fetch < x->fetch + x->elements * weight;
+    bool gradients = x->buffer != NONE && y->buffer != NONE &&
+                     x->buffer < y->buffer + y->elements * gradient &&
+                     y->buffer < x->buffer + x->elements * gradient;
+    return (!weights && !gradients) ||
+           check_fault(check, "stage %d: the %s of buckets %d and %d share bytes", stage->index,
+                       weights ? "fetched weights" : "gradient buffers", a, b);
+}
+
+/* A bucket has the buffers that its homes ask for, of its own among its neighbours. */
+static bool check_buffers(Check *check, const StageProgram *stage)
+{
+    bool good = true;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        const Group *group = &stage->groups.at[bucket->group];
+        int low, high;
+        used_by(stage, b, &low, &high);
+        if ((bucket->fetch != NONE) != (group->weight_share.n > 0) ||
+            (bucket->buffer != NONE) != group->buffered || bucket->close_link != low ||
+            bucket->open_link != high)
+            good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",
+                               stage->index, b);
+        for (int other = 0; other < b; other++)
+            good &= check_apart(check, stage, other, b);
+    }
+    return good;
+}
+
+/* Each list begins with the one before, and is its part of what cuts the optimizer's share. */
+static bool check_shares(Check *check, const StageProgram *stage, int g)
+{
+    const Group *group = &stage->groups.at[g];
+    const AtomList *list[3] = {&group->weight_share, &group->gradient_share, &group->share};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < list[k]->n; i++)
+            if (i >= list[k + 1]->n || list[k]->at[i] != list[k + 1]->at[i])
+                return check_fault(check, "stage %d: the homes of group %d do not nest",
+                                   stage->index, g);
+    return (group->gradient_share.n == 0 || group->buffered) ||
+           check_fault(check, "stage %d: group %d cuts gradients that it never scatters",
+                       stage->index, g);
 }
 
 static bool check_group(Check *check, const StageProgram *stage, int g)
@@ -303,6 +427,7 @@ static bool check_group(Check *check, const StageProgram *stage, int g)
     if (group->sharded & (group->partial | list_set(&group->share)))
         good = check_fault(check, "stage %d: group %d uses an atom twice", stage->index, g);
     good &= check_buckets(check, stage, g);
+    good &= check_shares(check, stage, g);
     return check_paths(check, stage, g) && good;
 }
 
@@ -358,5 +483,5 @@ bool check_layout(Check *check, const StageProgram *stage)
     good &= check_members_whole(check, stage);
     for (int g = 0; g < stage->groups.n; g++)
         good &= check_group(check, stage, g);
-    return good;
+    return check_buffers(check, stage) && good;
 }

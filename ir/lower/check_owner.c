@@ -6,20 +6,6 @@
  * move by move; both must agree on every rank. */
 #include "ir/lower/check_in.h"
 
-#include <stdlib.h>
-
-/* Elements [begin, end) of one block sequence of a group, counted in the norm by one rank. */
-typedef struct Owned {
-    int stage, group, block;
-    int64_t begin, end;
-    int owner_stage, coordinate;
-} Owned;
-
-struct Owners {
-    VEC(Owned) owned;
-    VEC(int) loss; /* coordinates that own the loss, on the stage that has it */
-};
-
 Owners *owners_new(Check *check)
 {
     return ARENA_NEW(check->arena, Owners);
@@ -69,30 +55,107 @@ static bool is_scalar(const Trace *trace, const Operand *operand, int which, int
            operand->bytes == count * width;
 }
 
+static bool on_path(const TraceStep *step, const Path *path)
+{
+    return step->move >= path->move && step->move < path->move + path->n;
+}
+
+/* Where a home that is cut along a list has the group's element 0, as this rank's block of the
+ * bucket counts. */
+static int64_t home_at(const Trace *trace, const Bucket *bucket, const AtomList *list,
+                       int64_t address, int width)
+{
+    int64_t before = bucket->begin / list_extent(&trace->program->plan->mesh, list);
+    return address + (before - block_of(trace, bucket, list).begin) * width;
+}
+
+static int64_t gradient_at(const Trace *trace, const Bucket *bucket, const Group *group)
+{
+    return home_at(trace, bucket, &group->gradient_share, group->gradient,
+                   dtype_bytes(trace->program->recipe->gradient));
+}
+
+static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *group)
+{
+    return home_at(trace, bucket, &group->weight_share, group->weight,
+                   dtype_bytes(trace->program->recipe->weight));
+}
+
+/* A path with where it begins and ends: the cut it starts from, the base of what its moves read,
+ * and of what its first or last collective and those after it write. */
+typedef struct Way {
+    const Path *path;
+    AtomList start;
+    int64_t from, to;
+    int cross, width; /* the move that reads at `from` and writes at `to` */
+    Stream stream;
+} Way;
+
+static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *bucket,
+                   const Group *group, Way *ret)
+{
+    int gradient = dtype_bytes(trace->program->recipe->gradient),
+        weight = dtype_bytes(trace->program->recipe->weight);
+    int64_t sums = gradient_at(trace, bucket, group), home = weight_at(trace, bucket, group);
+    AtomList none = {0};
+    int last = group->scatter.n - 1;
+    if (on_path(step, &group->scatter)) {
+        int64_t buffer = bucket->buffer - bucket->begin * gradient;
+        bool crosses = group->scatter.move[last].kind != MOVE_SLICE;
+        *ret = (Way){&group->scatter, none,           buffer, crosses ? sums : buffer, last,
+                     gradient,        STREAM_GRADIENT};
+    } else if (on_path(step, &group->reduce)) {
+        *ret =
+            (Way){&group->reduce, group->gradient_share, sums, sums, 0, gradient, STREAM_GRADIENT};
+    } else if (on_path(step, &group->gather)) {
+        *ret = (Way){&group->gather, group->share, home, home, 0, weight, STREAM_GRADIENT};
+    } else if (on_path(step, &group->fetch)) {
+        *ret = (Way){
+            &group->fetch, group->weight_share, home, bucket->fetch - bucket->begin * weight, 0,
+            weight,        STREAM_WEIGHT};
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool check_flat_move(Check *check, const Trace *trace, const TraceStep *step,
                             const Bucket *bucket, const Group *group)
 {
-    const Recipe *recipe = trace->program->recipe;
-    bool reduces =
-        step->move >= group->reduce.move && step->move < group->reduce.move + group->reduce.n;
-    bool gathers =
-        step->move >= group->gather.move && step->move < group->gather.move + group->gather.n;
-    if (!reduces && !gathers)
+    Way way;
+    if (!way_of(trace, step, bucket, group, &way))
         return misplaced(check, trace, step, "this move is not on its bucket's path");
-    const Path *path = reduces ? &group->reduce : &group->gather;
-    AtomList none = {0}, start = reduces ? none : group->share;
-    int at = (int)(step->move - path->move);
-    AtomList before = scattered(path, start, at), after = scattered(path, start, at + 1);
-    int64_t base = reduces ? group->gradient : group->weight;
-    int width = dtype_bytes(reduces ? recipe->gradient : recipe->weight);
+    int at = (int)(step->move - way.path->move);
+    AtomList before = scattered(way.path, way.start, at),
+             after = scattered(way.path, way.start, at + 1);
     const Operand *operand = &trace->operands.at[step->operand];
     Range from = block_of(trace, bucket, &before), to = block_of(trace, bucket, &after);
-    if (step->operands != 2 || !operand[0].read || operand[0].write || !operand[1].write ||
-        operand[1].read || step->elements != from.count ||
-        !is_range(&operand[0], base, from, width) || !is_range(&operand[1], base, to, width))
+    if (step->stream != way.stream || step->operands != 2 || !operand[0].read || operand[0].write ||
+        !operand[1].write || operand[1].read || step->elements != from.count ||
+        !is_range(&operand[0], at <= way.cross ? way.from : way.to, from, way.width) ||
+        !is_range(&operand[1], at < way.cross ? way.from : way.to, to, way.width))
         return misplaced(check, trace, step,
                          "runs over other elements than this rank's block of the bucket");
     return true;
+}
+
+/* A buffer and the gradients' home meet on this rank's block, in the direction of the path. */
+static bool check_fold(Check *check, const Trace *trace, const TraceStep *step,
+                       const Bucket *bucket, const Group *group)
+{
+    Range own = block_of(trace, bucket, &group->gradient_share);
+    int width = dtype_bytes(trace->program->recipe->gradient), last = group->scatter.n - 1;
+    bool ahead = last >= 0 && group->scatter.move[last].kind != MOVE_SLICE;
+    int64_t home = gradient_at(trace, bucket, group),
+            buffer = bucket->buffer - bucket->begin * width;
+    const Operand *operand = &trace->operands.at[step->operand];
+    bool first = trace->stage->table.at[step->entry].first;
+    bool good = group->buffered && step->operands == 2 && step->first == (first && !ahead) &&
+                !(first && ahead) && operand[1].read == !step->first &&
+                is_range(&operand[0], ahead ? home : buffer, own, width) &&
+                is_range(&operand[1], ahead ? buffer : home, own, width);
+    return good || misplaced(check, trace, step,
+                             "adds other elements than this rank's block of the bucket");
 }
 
 static bool check_sumsq(Check *check, Owners *owners, const Trace *trace, const TraceStep *step,
@@ -102,7 +165,7 @@ static bool check_sumsq(Check *check, Owners *owners, const Trace *trace, const 
     if (step->from_element != share.begin || (step->count != 0 && step->count != share.count) ||
         step->operands != 2 ||
         !is_scalar(trace, &trace->operands.at[step->operand + 1], SCALAR_PAIR, 1, 1) ||
-        !is_range(&trace->operands.at[step->operand], group->gradient,
+        !is_range(&trace->operands.at[step->operand], gradient_at(trace, bucket, group),
                   (Range){share.begin, step->count}, dtype_bytes(trace->program->recipe->gradient)))
         return misplaced(check, trace, step,
                          "counts other elements than this rank's share of the bucket");
@@ -133,8 +196,10 @@ static bool check_sign(Check *check, const Trace *trace, const TraceStep *step,
     const Operand *operand = &trace->operands.at[step->operand];
     bool good = group->rate > 0 && *at == 0 && step->from_element == share.begin &&
                 step->count == share.count && step->operands == 2 + (group->master != NONE) &&
-                is_range(&operand[0], group->weight, share, dtype_bytes(recipe->weight)) &&
-                is_range(&operand[1], group->gradient, share, dtype_bytes(recipe->gradient)) &&
+                is_range(&operand[0], weight_at(trace, bucket, group), share,
+                         dtype_bytes(recipe->weight)) &&
+                is_range(&operand[1], gradient_at(trace, bucket, group), share,
+                         dtype_bytes(recipe->gradient)) &&
                 (group->master == NONE ||
                  is_range(&operand[2], group->master, state, dtype_bytes(recipe->master)));
     *at += step->count;
@@ -166,15 +231,17 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     bool good = group->rate == 0 && own.begin == share.begin + *at && own.count > 0 &&
                 *at + own.count <= share.count;
     *at += own.count;
-    good = good && step->operands == 7 + (group->master != NONE) &&
-           is_range(&operand[0], group->weight, own, dtype_bytes(recipe->weight)) &&
-           is_range(&operand[1], group->moment1, moment, state) &&
-           is_range(&operand[2], group->moment2, moment, state) &&
-           is_range(&operand[3], group->gradient, own, dtype_bytes(recipe->gradient)) &&
-           is_scalar(trace, &operand[4], SCALAR_COEF, 0, 1) &&
-           is_scalar(trace, &operand[5], SCALAR_LR, 0, 1) &&
-           is_scalar(trace, &operand[6], SCALAR_STEP, 0, 1) &&
-           (group->master == NONE || is_range(&operand[7], group->master, moment, state));
+    good =
+        good && step->operands == 7 + (group->master != NONE) &&
+        is_range(&operand[0], weight_at(trace, bucket, group), own, dtype_bytes(recipe->weight)) &&
+        is_range(&operand[1], group->moment1, moment, state) &&
+        is_range(&operand[2], group->moment2, moment, state) &&
+        is_range(&operand[3], gradient_at(trace, bucket, group), own,
+                 dtype_bytes(recipe->gradient)) &&
+        is_scalar(trace, &operand[4], SCALAR_COEF, 0, 1) &&
+        is_scalar(trace, &operand[5], SCALAR_LR, 0, 1) &&
+        is_scalar(trace, &operand[6], SCALAR_STEP, 0, 1) &&
+        (group->master == NONE || is_range(&operand[7], group->master, moment, state));
     if (!good)
         return misplaced(check, trace, step,
                          "updates other elements than the next of this rank's share of the bucket");
@@ -191,8 +258,8 @@ static bool check_tied(Check *check, const Trace *trace, const TraceStep *step,
     int width = dtype_bytes(trace->program->recipe->gradient);
     const Operand *operand = &trace->operands.at[step->operand];
     if (step->peer != group->tied_stage || step->elements != share.count || step->operands != 2 ||
-        !is_range(&operand[0], group->gradient, share, width) ||
-        !is_range(&operand[1], group->gradient, share, width))
+        !is_range(&operand[0], gradient_at(trace, bucket, group), share, width) ||
+        !is_range(&operand[1], gradient_at(trace, bucket, group), share, width))
         return misplaced(check, trace, step,
                          "adds other elements than this rank's share of the tied bucket");
     return true;
@@ -218,6 +285,7 @@ static bool check_scalars(Check *check, const Trace *trace, const TraceStep *ste
 /* What one optimizer step does to a bucket. */
 typedef struct Seen {
     int moves, sums, ties;
+    int scatters, folds, clears, fetches; /* of all micro-batches */
     int64_t updated;
 } Seen;
 
@@ -232,6 +300,28 @@ static int count_moves(const Path *path)
     for (int i = 0; i < path->n; i++)
         n += path->move[i].kind != MOVE_SLICE;
     return n;
+}
+
+/* What each micro-batch does to a bucket happens as often as there are micro-batches. */
+static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, const Seen *seen)
+{
+    const StageProgram *stage = trace->stage;
+    const Bucket *bucket = &stage->buckets.at[b];
+    const Group *group = &stage->groups.at[bucket->group];
+    int micros = trace->whole ? trace->program->plan->micro_batches : 1,
+        last = group->scatter.n - 1;
+    bool ahead = last >= 0 && group->scatter.move[last].kind != MOVE_SLICE;
+    int fetches = count_moves(&group->fetch);
+    if (seen->scatters == micros * count_moves(&group->scatter) &&
+        seen->folds == (group->buffered ? micros - ahead : 0) &&
+        seen->clears == micros * bucket->gaps.n &&
+        (fetches ? seen->fetches > 0 && seen->fetches % fetches == 0 : seen->fetches == 0))
+        return true;
+    return check_fault(check,
+                       "stage %d, rank %d, step %d: the gradients of bucket %d are scattered %d "
+                       "times and folded %d times in %d micro-batches",
+                       stage->index, trace->coordinate, round, b, seen->scatters, seen->folds,
+                       micros);
 }
 
 static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, SeenOnce *once)
@@ -260,6 +350,7 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
                 "summed over tied stages %d times, and %lld of its %lld elements are updated",
                 trace_rank(trace), stage->index, round, b, seen[b].moves, moves, seen[b].sums,
                 seen[b].ties, (long long)seen[b].updated, (long long)share);
+        good &= check_seen_rows(check, trace, round, b, &seen[b]);
         seen[b] = (Seen){0};
     }
     return good;
@@ -291,8 +382,18 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
     const Bucket *bucket = &stage->buckets.at[step->bucket];
     const Group *group = &stage->groups.at[bucket->group];
     Seen *here = &seen[step->bucket];
+    if (step->kind == STEP_CLEAR) {
+        here->clears++;
+        return true; /* only of padding: its bytes say so */
+    }
+    if (step->kind == STEP_ACCUMULATE) {
+        here->folds++;
+        return check_fold(check, trace, step, bucket, group);
+    }
     if (step->kind == STEP_MOVE) {
-        here->moves++;
+        *(on_path(step, &group->scatter) ? &here->scatters
+          : on_path(step, &group->fetch) ? &here->fetches
+                                         : &here->moves) += 1;
         return check_flat_move(check, trace, step, bucket, group);
     }
     if (step->kind == STEP_TIED) {
@@ -325,219 +426,4 @@ bool owners_add(Check *check, Owners *owners, const Trace *trace)
     good &= check_seen(check, trace, trace->rounds - 1, seen, &once);
     arena_free(scratch);
     return good;
-}
-
-/* ---- all ranks together ---- */
-
-static const Group *group_at(const Program *program, int stage, int group)
-{
-    return &program->stage[stage].groups.at[group];
-}
-
-static bool same_group(const Group *a, const Group *b)
-{
-    bool same = a->sharded == b->sharded && a->partial == b->partial &&
-                a->elements == b->elements && a->members.n == b->members.n &&
-                a->share.n == b->share.n && list_set(&a->share) == list_set(&b->share);
-    for (int i = 0; same && i < a->share.n; i++)
-        same = a->share.at[i] == b->share.at[i];
-    for (int k = 0; same && k < a->members.n; k++)
-        same = a->members.at[k].net_param == b->members.at[k].net_param &&
-               a->members.at[k].offset == b->members.at[k].offset &&
-               a->members.at[k].elements == b->members.at[k].elements;
-    return same;
-}
-
-/* The group of another stage that a tied group is summed with, or NONE. */
-static int tied_partner(const Program *program, int stage, int group)
-{
-    const Group *own = group_at(program, stage, group);
-    if (own->tied_stage < 0 || own->tied_stage >= program->stages)
-        return NONE;
-    for (int g = 0; g < program->stage[own->tied_stage].groups.n; g++) {
-        const Group *other = group_at(program, own->tied_stage, g);
-        if (other->tied_stage == stage && same_group(own, other))
-            return g;
-    }
-    return NONE;
-}
-
-/* Both stages cut a tied group into the same buckets, in the same order. */
-static bool same_buckets(const StageProgram *a, int x, const StageProgram *b, int y)
-{
-    int j = 0;
-    for (int i = 0; i < a->buckets.n; i++) {
-        const Bucket *one = &a->buckets.at[i];
-        if (one->group != x)
-            continue;
-        while (j < b->buckets.n && b->buckets.at[j].group != y)
-            j++;
-        if (j == b->buckets.n || b->buckets.at[j].begin != one->begin ||
-            b->buckets.at[j].elements != one->elements)
-            return false;
-        j++;
-    }
-    while (j < b->buckets.n && b->buckets.at[j].group != y)
-        j++;
-    return j == b->buckets.n;
-}
-
-static bool check_tied_groups(Check *check, Owners *owners)
-{
-    const Program *program = check->program;
-    bool good = true;
-    for (int s = 0; s < program->stages; s++)
-        for (int g = 0; g < program->stage[s].groups.n; g++) {
-            const Group *group = group_at(program, s, g);
-            if (group->tied_stage == NONE)
-                continue;
-            int other = tied_partner(program, s, g);
-            if (other == NONE ||
-                !same_buckets(&program->stage[s], g, &program->stage[group->tied_stage], other)) {
-                good = check_fault(check,
-                                   "stage %d: group %d is tied to stage %d, which has none like it",
-                                   s, g, group->tied_stage);
-                continue;
-            }
-            for (int i = 0; s > group->tied_stage && i < owners->owned.n;
-                 i++) /* both homes count as one */
-                if (owners->owned.at[i].owner_stage == s && owners->owned.at[i].group == g) {
-                    owners->owned.at[i].stage = group->tied_stage;
-                    owners->owned.at[i].group = other;
-                }
-        }
-    return good;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const Owned *x = a, *y = b;
-    if (x->stage != y->stage)
-        return x->stage - y->stage;
-    if (x->group != y->group)
-        return x->group - y->group;
-    if (x->block != y->block)
-        return x->block - y->block;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return x->owner_stage != y->owner_stage ? x->owner_stage - y->owner_stage
-                                            : x->coordinate - y->coordinate;
-}
-
-static const char *parameter_at(const Program *program, const Group *group, int64_t element)
-{
-    const char *name = "padding";
-    for (int k = 0; k < group->members.n && group->members.at[k].offset <= element; k++)
-        name = program->net->params.at[group->members.at[k].net_param].name;
-    return name;
-}
-
-static int owner_rank(const Check *check, const Owned *owned)
-{
-    return owned->owner_stage * mesh_ranks(&check->program->plan->mesh) + owned->coordinate;
-}
-
-/* The owned ranges of every block of one group are all of it, each element once. Returns where the
- * next group begins. */
-static int check_tiling(Check *check, const Owners *owners, int stage, int group, int at)
-{
-    const Group *own = group_at(check->program, stage, group);
-    int blocks = mesh_extent(&check->program->plan->mesh, own->sharded);
-    int64_t padding = own->elements;
-    for (int block = 0; block < blocks; block++) {
-        int64_t reached = 0;
-        for (; at < owners->owned.n; at++) {
-            const Owned *next = &owners->owned.at[at];
-            if (next->stage != stage || next->group != group || next->block != block)
-                break;
-            if (next->begin < reached) {
-                const Owned *other = &owners->owned.at[at - 1];
-                check_fault(check,
-                            "stage %d: elements %lld to %lld of group %d (%s) have two owners in "
-                            "the norm, ranks %d and %d",
-                            stage, (long long)next->begin, (long long)reached, group,
-                            parameter_at(check->program, own, next->begin),
-                            owner_rank(check, other), owner_rank(check, next));
-            }
-            if (next->begin > reached)
-                check_fault(check,
-                            "stage %d: elements %lld to %lld of group %d (%s) have no owner "
-                            "in the norm",
-                            stage, (long long)reached, (long long)next->begin, group,
-                            parameter_at(check->program, own, reached));
-            reached = next->end > reached ? next->end : reached;
-        }
-        int64_t wanted = own->rate > 0 ? 0 : own->elements;
-        if (reached != wanted)
-            check_fault(
-                check, "stage %d: elements %lld to %lld of group %d (%s) have no owner in the norm",
-                stage, (long long)reached, (long long)own->elements, group,
-                parameter_at(check->program, own, reached));
-    }
-    for (int k = 0; k < own->members.n; k++)
-        padding -= own->members.at[k].elements;
-    check->report->padding += padding * blocks;
-    check->report->elements += (own->elements - padding) * blocks;
-    return at;
-}
-
-static bool check_loss_owner(Check *check, const Owners *owners)
-{
-    const Program *program = check->program;
-    const Mesh *mesh = &program->plan->mesh;
-    int ranks = mesh_ranks(mesh), wanted = 0, found = 0;
-    for (int s = 0; s < program->stages; s++)
-        for (int i = 0; i < program->stage[s].links; i++) {
-            const Body *body = program->stage[s].link[i].body;
-            if (body->loss == NONE)
-                continue;
-            AtomSet partial = body->copies.at[body->loss].place.partial;
-            wanted += mesh_extent(mesh, partial);
-            for (int k = 0; k < owners->loss.n; k++) {
-                int coordinate = owners->loss.at[k] % ranks;
-                bool alone = owners->loss.at[k] / ranks == s;
-                for (int a = 0; a < mesh->n; a++)
-                    alone &= (partial >> a & 1) || mesh_coordinate(mesh, coordinate, a) == 0;
-                found += alone;
-            }
-        }
-    if (found != wanted || owners->loss.n != wanted)
-        return check_fault(check, "the loss has %d terms and %d ranks that count one", wanted,
-                           owners->loss.n);
-    return true;
-}
-
-bool owners_check(Check *check, Owners *owners)
-{
-    const Program *program = check->program;
-    const Net *net = program->net;
-    int before = check->report->faults;
-    check_tied_groups(check, owners);
-    if (owners->owned.n > 0)
-        qsort(owners->owned.at, (size_t)owners->owned.n, sizeof owners->owned.at[0], by_place);
-    int at = 0;
-    for (int s = 0; s < program->stages; s++)
-        for (int g = 0; g < program->stage[s].groups.n; g++)
-            if (group_at(program, s, g)->tied_stage == NONE ||
-                group_at(program, s, g)->tied_stage > s)
-                at = check_tiling(check, owners, s, g, at);
-    if (at != owners->owned.n)
-        check_fault(check, "%d ranges of the norm belong to no group", owners->owned.n - at);
-    int64_t elements = 0;
-    for (int p = 0; p < net->params.n; p++) {
-        const NetParam *param = &net->params.at[p];
-        const Graph *graph = net->classes.at[param->class];
-        const Param *info = &graph->params.at[param->param];
-        bool trained = info->grad != NONE;
-        for (int use = 0; use < param->uses; use++)
-            trained |=
-                net->classes.at[param->use_class[use]]->params.at[param->use_param[use]].grad !=
-                NONE;
-        elements += trained ? value_elements(net, &graph->values.at[info->value]) : 0;
-    }
-    if (elements != check->report->elements)
-        check_fault(check, "the ranks own %lld elements of parameters, the model trains %lld",
-                    (long long)check->report->elements, (long long)elements);
-    check_loss_owner(check, owners);
-    return check->report->faults == before;
 }

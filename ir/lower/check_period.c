@@ -106,10 +106,12 @@ static void mix_cell(Digest *digest, const CellRun *run, const Ranks *ranks, con
     } else {
         mix(digest, begin);
     }
-    mix(digest, cell->closed);
+    mix(digest, cell->closed + 2 * cell->folded + 4 * cell->dirty);
     mix(digest, cell->sums);
     int uses = cell->expected / run->trace->program->plan->micro_batches;
     mix(digest, cell->expected ? cell->adds - (int64_t)uses * micro : 0);
+    if (cell->region->kind == REGION_BUFFER)
+        mix(digest, cell->adds);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (cell->reader[s] >= 0)
             mix_step(digest, run, ranks, s, cell->reader[s]);

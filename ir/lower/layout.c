@@ -7,6 +7,7 @@
 #include "ir/lower/layout.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/home.h"
 
 static const Graph *class_of(const Program *program, const StageLink *link)
 {
@@ -293,16 +294,22 @@ static int64_t saved_slot(StageProgram *stage, const Chunk *chunk, SavedKind kin
 
 static int64_t put_groups(const Program *program, StageProgram *stage, int64_t at)
 {
+    const Mesh *mesh = &program->plan->mesh;
+    const Recipe *recipe = program->recipe;
     int64_t begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
-        stage->groups.at[g].weight = at;
-        at += num_align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->weight));
+        Group *group = &stage->groups.at[g];
+        group->weight = at;
+        at +=
+            home_bytes(group, list_extent(mesh, &group->weight_share), dtype_bytes(recipe->weight));
     }
     stage->group_bytes[0] = at - begin;
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
-        stage->groups.at[g].gradient = at;
-        at += num_align64(stage->groups.at[g].elements * dtype_bytes(program->recipe->gradient));
+        Group *group = &stage->groups.at[g];
+        group->gradient = at;
+        at += home_bytes(group, list_extent(mesh, &group->gradient_share),
+                         dtype_bytes(recipe->gradient));
     }
     stage->group_bytes[1] = at - begin;
     begin = at;
@@ -321,31 +328,29 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
     return at;
 }
 
-/* A tied second use in the same stage points at the first's storage. */
+/* Where a body finds a parameter, or its accumulator: at its home, or where its bucket is whole. A
+ * tied second use in the same stage points at the first's storage. */
 static void point_at_members(const Program *program, StageProgram *stage)
 {
+    int weight = dtype_bytes(program->recipe->weight),
+        gradient = dtype_bytes(program->recipe->gradient);
     for (int i = 0; i < stage->links; i++) {
-        int params = class_of(program, &stage->link[i])->params.n;
-        stage->link[i].weight = ARENA_ARRAY(program->arena, int64_t, params + 1);
-        stage->link[i].gradient = ARENA_ARRAY(program->arena, int64_t, params + 1);
-        for (int p = 0; p < params; p++)
-            stage->link[i].weight[p] = stage->link[i].gradient[p] = NONE;
-    }
-    for (int g = 0; g < stage->groups.n; g++) {
-        const Group *group = &stage->groups.at[g];
-        for (int k = 0; k < group->members.n; k++) {
-            const GroupMember *member = &group->members.at[k];
-            const NetParam *param = &program->net->params.at[member->net_param];
-            for (int use = 0; use < param->uses; use++) {
-                int at = stage_find_link(stage, param->link[use]);
-                if (at == NONE)
-                    continue;
-                StageLink *link = &stage->link[at];
-                link->weight[param->use_param[use]] =
-                    group->weight + member->offset * dtype_bytes(program->recipe->weight);
-                link->gradient[param->use_param[use]] =
-                    group->gradient + member->offset * dtype_bytes(program->recipe->gradient);
-            }
+        StageLink *link = &stage->link[i];
+        int params = class_of(program, link)->params.n;
+        link->weight = ARENA_ARRAY(program->arena, int64_t, params + 1);
+        link->gradient = ARENA_ARRAY(program->arena, int64_t, params + 1);
+        for (int p = 0; p < params; p++) {
+            link->weight[p] = link->gradient[p] = NONE;
+            if (link->bucket[p] == NONE)
+                continue;
+            const Bucket *bucket = &stage->buckets.at[link->bucket[p]];
+            const Group *group = &stage->groups.at[bucket->group];
+            int64_t offset = group->members.at[link->member[p]].offset,
+                    behind = offset - bucket->begin;
+            link->weight[p] = bucket->fetch == NONE ? group->weight + offset * weight
+                                                    : bucket->fetch + behind * weight;
+            link->gradient[p] = bucket->buffer == NONE ? group->gradient + offset * gradient
+                                                       : bucket->buffer + behind * gradient;
         }
     }
 }
@@ -378,7 +383,6 @@ void stage_layout(Program *program, StageProgram *stage)
     stage->scalars = at;
     at += 64 * SCALAR_COUNT;
     at = put_groups(program, stage, at);
-    point_at_members(program, stage);
 
     int64_t begin = at;
     for (int c = 0; c < stage->chunks; c++)
@@ -403,6 +407,8 @@ void stage_layout(Program *program, StageProgram *stage)
     stage->scratch = at;
     stage->scratch_bytes = scratch;
     at += scratch;
+    at = stage_place_buffers(program, stage, at);
+    point_at_members(program, stage);
     stage->group_bytes[3] = at - begin;
     stage->arena_bytes = at;
 }

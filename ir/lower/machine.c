@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/lower/home.h"
+
 const Mesh *machine_mesh(const Machine *machine)
 {
     return &machine->program->plan->mesh;
@@ -99,19 +101,61 @@ int64_t block_index(const BlockMap *map, int64_t local)
     return index;
 }
 
-/* A member's local weights and the map to the whole parameter. */
-static double *member_block(const Machine *machine, Rank *rank, const Group *group,
-                            const GroupMember *member, BlockMap *ret_map)
+/* Where element i of a member is in a rank's arena: its weights' home, or NULL where another rank
+ * holds it. */
+static double *home_weight(const Machine *machine, Rank *rank, const GroupMember *member,
+                           const Bucket *bucket, int64_t i)
+{
+    const Program *program = machine->program;
+    const Group *group = &program->stage[rank->stage].groups.at[bucket->group];
+    int64_t at = member->offset + i,
+            begin = bucket_block_begin(program, bucket, &group->weight_share, rank->coordinate),
+            count = bucket->elements / list_extent(machine_mesh(machine), &group->weight_share);
+    if (at < begin || at >= begin + count)
+        return NULL;
+    return rank->arena + weight_base(program, group, bucket, rank->coordinate) / WIDTH + at;
+}
+
+typedef void VisitWeight(void *context, const GroupMember *member, double *at, int64_t index);
+
+/* Every weight that a rank holds at its home, of one parameter or of all (NONE), with its index in
+ * the whole parameter. */
+static void each_weight(const Machine *machine, Rank *rank, int net_param, VisitWeight *visit,
+                        void *context)
 {
     const StageProgram *stage = &machine->program->stage[rank->stage];
-    const Body *body = stage->link[member->link].body;
-    *ret_map = machine_block(machine, body, &body->copies.at[body->param_copy[member->param]],
-                             rank->coordinate);
-    return rank->arena + group->weight / WIDTH + member->offset;
+    for (int g = 0; g < stage->groups.n; g++)
+        for (int k = 0; k < stage->groups.at[g].members.n; k++) {
+            const GroupMember *member = &stage->groups.at[g].members.at[k];
+            if (net_param != NONE && member->net_param != net_param)
+                continue;
+            const StageLink *link = &stage->link[member->link];
+            const Body *body = link->body;
+            BlockMap map = machine_block(
+                machine, body, &body->copies.at[body->param_copy[member->param]], rank->coordinate);
+            const Bucket *bucket = &stage->buckets.at[link->bucket[member->param]];
+            for (int64_t i = 0; i < member->elements; i++) {
+                double *at = home_weight(machine, rank, member, bucket, i);
+                if (at)
+                    visit(context, member, at, block_index(&map, i));
+            }
+        }
+}
+
+static void set_weight(void *context, const GroupMember *member, double *at, int64_t index)
+{
+    const double *const *param = context;
+    *at = param[member->net_param][index];
+}
+
+static void clear(Rank *rank, int64_t address, int64_t bytes)
+{
+    memset(rank->arena + address / WIDTH, 0, (size_t)bytes);
 }
 
 void machine_set_params(Machine *machine, const double *const *param)
 {
+    const Mesh *mesh = machine_mesh(machine);
     for (int r = 0; r < machine->ranks; r++) {
         Rank *rank = &machine->rank[r];
         const StageProgram *stage = &machine->program->stage[rank->stage];
@@ -119,83 +163,71 @@ void machine_set_params(Machine *machine, const double *const *param)
         for (int64_t i = 0; i < elements; i++)
             rank->arena[i] = NAN;
         memset(rank->touched, 0, (size_t)elements);
-        memset(rank->arena + stage->scalars / WIDTH, 0, 64 * SCALAR_COUNT);
+        clear(rank, stage->scalars, 64 * SCALAR_COUNT);
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
             /* padding between members is zero from the start, and stays so */
-            memset(rank->arena + group->weight / WIDTH, 0, (size_t)group->elements * WIDTH);
-            memset(rank->arena + group->gradient / WIDTH, 0, (size_t)group->elements * WIDTH);
-            memset(rank->arena + group->moment1 / WIDTH, 0, (size_t)group->share_elements * WIDTH);
-            memset(rank->arena + group->moment2 / WIDTH, 0, (size_t)group->share_elements * WIDTH);
-            for (int k = 0; k < group->members.n; k++) {
-                BlockMap map;
-                double *block = member_block(machine, rank, group, &group->members.at[k], &map);
-                for (int64_t i = 0; i < group->members.at[k].elements; i++)
-                    block[i] = param[group->members.at[k].net_param][block_index(&map, i)];
-            }
+            clear(rank, group->weight,
+                  home_bytes(group, list_extent(mesh, &group->weight_share), WIDTH));
+            clear(rank, group->gradient,
+                  home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));
+            clear(rank, group->moment1, group->share_elements * WIDTH);
+            clear(rank, group->moment2, group->share_elements * WIDTH);
         }
+        clear(rank, stage->buffers, stage->buffers_bytes);
+        each_weight(machine, rank, NONE, set_weight, (void *)param);
     }
 }
 
-/* Runs over what all ranks hold of one parameter. */
-typedef struct Held {
-    const Machine *machine;
-    int net_param, rank, group, member; /* of the next one */
-    BlockMap map;                       /* of this one */
-    const double *block;
-    int64_t elements;
-} Held;
+typedef struct ParamError {
+    const double *want;
+    double scale, worst;
+} ParamError;
 
-static bool held_next(Held *held)
+static void compare_weight(void *context, const GroupMember *member, double *at, int64_t index)
 {
-    const Machine *machine = held->machine;
-    for (; held->rank < machine->ranks; held->rank++, held->group = 0) {
-        Rank *rank = &machine->rank[held->rank];
-        const StageProgram *stage = &machine->program->stage[rank->stage];
-        for (; held->group < stage->groups.n; held->group++, held->member = 0)
-            while (held->member < stage->groups.at[held->group].members.n) {
-                const Group *group = &stage->groups.at[held->group];
-                const GroupMember *member = &group->members.at[held->member++];
-                if (member->net_param != held->net_param)
-                    continue;
-                held->block = member_block(machine, rank, group, member, &held->map);
-                held->elements = member->elements;
-                return true;
-            }
-    }
-    return false;
+    ParamError *error = context;
+    (void)member;
+    double off = fabs(*at - error->want[index]) / error->scale;
+    error->worst = isnan(off) ? INFINITY : off > error->worst ? off : error->worst;
 }
 
 double machine_param_error(const Machine *machine, int net_param, const double *want)
 {
-    double worst = 0, scale = 1e-30;
+    ParamError error = {want, 1e-30, 0};
     int64_t elements = eval_param_elements(machine->program->net, net_param);
     for (int64_t i = 0; i < elements; i++)
-        scale = fabs(want[i]) > scale ? fabs(want[i]) : scale;
-    for (Held held = {.machine = machine, .net_param = net_param}; held_next(&held);)
-        for (int64_t i = 0; i < held.elements; i++) {
-            double error = fabs(held.block[i] - want[block_index(&held.map, i)]) / scale;
-            worst = isnan(error) ? INFINITY : error > worst ? error : worst;
-        }
-    return worst;
+        error.scale = fabs(want[i]) > error.scale ? fabs(want[i]) : error.scale;
+    for (int r = 0; r < machine->ranks; r++)
+        each_weight(machine, &machine->rank[r], net_param, compare_weight, &error);
+    return error.worst;
+}
+
+typedef struct Gathered {
+    double *whole;
+    bool *seen, equal;
+} Gathered;
+
+static void gather_weight(void *context, const GroupMember *member, double *at, int64_t index)
+{
+    Gathered *all = context;
+    (void)member;
+    all->equal = all->equal && (!all->seen[index] || memcmp(&all->whole[index], at, WIDTH) == 0);
+    all->seen[index] = true;
+    all->whole[index] = *at;
 }
 
 bool machine_param(const Machine *machine, int net_param, double *ret)
 {
     int64_t elements = eval_param_elements(machine->program->net, net_param);
     Arena *scratch = arena_new("gathered");
-    bool *seen = ARENA_ARRAY(scratch, bool, elements), equal = true;
+    Gathered all = {ret, ARENA_ARRAY(scratch, bool, elements), true};
     for (int64_t i = 0; i < elements; i++)
         ret[i] = NAN;
-    for (Held held = {.machine = machine, .net_param = net_param}; held_next(&held);)
-        for (int64_t i = 0; i < held.elements; i++) {
-            int64_t at = block_index(&held.map, i);
-            equal = equal && (!seen[at] || memcmp(&ret[at], &held.block[i], WIDTH) == 0);
-            seen[at] = true;
-            ret[at] = held.block[i];
-        }
+    for (int r = 0; r < machine->ranks; r++)
+        each_weight(machine, &machine->rank[r], net_param, gather_weight, &all);
     arena_free(scratch);
-    return equal;
+    return all.equal;
 }
 
 double machine_loss(const Machine *machine, int round)

@@ -7,8 +7,8 @@
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
 
-const char *const mutation_text[MUTATE_COUNT] = {"none", "skip", "average", "short", "stale",
-                                                 "peer", "base", "own",     "turn",  "slot"};
+const char *const mutation_text[MUTATE_COUNT] = {
+    "none", "skip", "average", "short", "stale", "peer", "base", "own", "turn", "slot", "forget"};
 
 static bool same_site(const Site *a, const Site *b)
 {
@@ -297,6 +297,18 @@ static void put_owners(Machine *machine, const Step *step)
         }
 }
 
+/* What earlier micro-batches left in a gradient's home is lost. */
+static void put_folds(Machine *machine, const Step *step)
+{
+    if (step->kind != STEP_ACCUMULATE || step->inst || step->first)
+        return;
+    Site site = site_of(machine, MUTATE_FORGET, step);
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    if (is_frozen(machine->program, stage, &stage->groups.at[site.group]))
+        site.equivalent = "all gradients of the group are zero";
+    put_site(machine, site);
+}
+
 void machine_find_sites(Machine *machine)
 {
     for (int s = 0; s < machine->program->stages; s++) {
@@ -314,6 +326,7 @@ void machine_find_sites(Machine *machine)
                 put_slots(machine, step);
             }
             put_owners(machine, step);
+            put_folds(machine, step);
         }
         arena_free(scratch);
     }

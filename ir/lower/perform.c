@@ -148,12 +148,21 @@ static void run_merge(Rank *rank, const Step *step)
             out[k][e] = in[k][e] + in[inst->outs + k][e];
 }
 
-static void run_accumulate(Rank *rank, const Step *step)
+static void run_accumulate(const Machine *machine, Rank *rank, const Step *step)
 {
     const double *from = at_operand(rank, &step->operand[0]);
     double *to = at_operand(rank, &step->operand[1]);
+    if (site_hits(machine, MUTATE_FORGET, step))
+        return;
     for (int64_t e = 0; e < step->operand[1].bytes / WIDTH; e++)
         to[e] = step->first ? from[e] : to[e] + from[e];
+}
+
+static void run_clear(Rank *rank, const Step *step)
+{
+    double *to = at_operand(rank, &step->operand[0]);
+    for (int64_t e = 0; e < step->operand[0].bytes / WIDTH; e++)
+        to[e] = 0;
 }
 
 static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
@@ -409,7 +418,7 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
         run_merge(member[0], step[0]);
         break;
     case STEP_ACCUMULATE:
-        run_accumulate(member[0], step[0]);
+        run_accumulate(machine, member[0], step[0]);
         break;
     case STEP_MOVE:
         if (step_is_comm(step[0])) {
@@ -437,6 +446,9 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
             block_move(&shape, move, count, me, me, from,
                        at_operand(member[0], &step[0]->operand[1]));
         }
+        break;
+    case STEP_CLEAR:
+        run_clear(member[0], step[0]);
         break;
     case STEP_SEND:
     case STEP_RECV:

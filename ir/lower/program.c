@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "ir/lower/home.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/link.h"
 #include "ir/lower/walk.h"
@@ -69,10 +70,11 @@ static bool adds_before(const StageProgram *stage, int a, int b)
 
 bool link_opens(const StageProgram *stage, int link, int param)
 {
-    int64_t address = stage->link[link].gradient[param];
-    for (int i = 0; i < stage->links; i++)
+    const StageLink *own = &stage->link[link];
+    for (int i = 0; own->bucket[param] != NONE && i < stage->links; i++)
         for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
-            if (stage->link[i].gradient[p] == address && adds_before(stage, i, link))
+            if (stage->link[i].bucket[p] == own->bucket[param] &&
+                stage->link[i].member[p] == own->member[param] && adds_before(stage, i, link))
                 return false;
     return true;
 }
@@ -124,39 +126,75 @@ static void find_paths(Arena *arena, const Program *program, Group *group, const
     Graph *graph = net_add_class(net, "flat");
     ValueId flat = graph_value(graph, VALUE_INPUT, "flat", 2, dim);
     const Value *value = &graph->values.at[flat];
-    Placement from = place_replicate(), to = from, home = from;
-    from.shard[0] = to.shard[0] = home.shard[0] = differ;
+    Placement from = place_replicate();
+    from.shard[0] = differ;
+    Placement sums = from, to = from, home = from, whole = from;
     from.partial = group->partial;
     from.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
+    sums.shard[1] = group->gradient_share;
+    sums.partial = (AtomSet)(group->partial & ~list_set(&group->gradient_share));
+    sums.monoid = sums.partial ? MONOID_SUM : MONOID_NONE;
     to.shard[1] = group->share;
+    home.shard[1] = group->weight_share;
     MovePrice flat_price = {flat_cost, price, price->element_bytes};
     PathTable *paths = path_table_new(arena, mesh, net, &flat_price);
-    if (!path_find(paths, value, &from, &to, &group->reduce) ||
-        !path_find(paths, value, &to, &home, &group->gather))
+    if (!path_find(paths, value, &from, &sums, &group->scatter) ||
+        !path_find(paths, value, &sums, &to, &group->reduce) ||
+        !path_find(paths, value, &to, &home, &group->gather) ||
+        !path_find(paths, value, &home, &whole, &group->fetch))
         BUG("no path for the gradients of a group");
 }
 
-static bool same_group(const Group *group, AtomSet sharded, AtomSet partial, int tied, double rate)
+/* What tells groups apart. */
+typedef struct GroupKey {
+    AtomSet sharded, partial;
+    Homes homes;
+    int tied;
+    double rate;
+} GroupKey;
+
+static bool same_group(const Group *group, const GroupKey *key)
 {
-    return group->sharded == sharded && group->partial == partial && group->tied_stage == tied &&
-           group->rate == rate;
+    const Homes *homes = &key->homes;
+    return group->sharded == key->sharded && group->partial == key->partial &&
+           group->tied_stage == key->tied && group->rate == key->rate &&
+           list_set(&group->share) == (homes->state & ~key->sharded) &&
+           list_set(&group->gradient_share) == (homes->gradient & ~key->sharded) &&
+           list_set(&group->weight_share) == (homes->weight & ~key->sharded) &&
+           group->buffered == (homes->gradient != 0);
 }
 
-static Group *group_for(Program *program, StageProgram *stage, AtomSet sharded, AtomSet partial,
-                        int tied, double rate)
+/* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
+static void add_share(AtomList *list, AtomSet atoms, AtomSet partial)
+{
+    AtomList whole = list_of((AtomSet)(atoms & ~partial)),
+             scattered = list_of((AtomSet)(atoms & partial));
+    CHECK(list->n + whole.n + scattered.n <= MAX_PER_AXIS);
+    for (int i = 0; i < whole.n; i++)
+        list->at[list->n++] = whole.at[i];
+    for (int i = 0; i < scattered.n; i++)
+        list->at[list->n++] = scattered.at[i];
+}
+
+static Group *group_for(Program *program, StageProgram *stage, const GroupKey *key)
 {
     for (int g = 0; g < stage->groups.n; g++)
-        if (same_group(&stage->groups.at[g], sharded, partial, tied, rate))
+        if (same_group(&stage->groups.at[g], key))
             return &stage->groups.at[g];
     Group *group = &vec_push(program->arena, &stage->groups);
-    *group = (Group){
-        .sharded = sharded, .partial = partial, .tied_stage = tied, .rate = rate, .master = NONE};
-    /* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
-    AtomSet share = (AtomSet)(program->plan->state_atoms & ~sharded);
-    AtomList scattered = list_of((AtomSet)(share & partial));
-    group->share = list_of((AtomSet)(share & ~partial));
-    for (int i = 0; i < scattered.n; i++)
-        group->share.at[group->share.n++] = scattered.at[i];
+    *group = (Group){.sharded = key->sharded,
+                     .partial = key->partial,
+                     .tied_stage = key->tied,
+                     .rate = key->rate,
+                     .buffered = key->homes.gradient != 0,
+                     .master = NONE};
+    AtomSet own = (AtomSet)~key->sharded;
+    const Homes *homes = &key->homes;
+    add_share(&group->share, (AtomSet)(homes->weight & own), key->partial);
+    group->weight_share = group->share;
+    add_share(&group->share, (AtomSet)(homes->gradient & ~homes->weight & own), key->partial);
+    group->gradient_share = group->share;
+    add_share(&group->share, (AtomSet)(homes->state & ~homes->gradient & own), key->partial);
     return group;
 }
 
@@ -178,8 +216,10 @@ static void add_members(Program *program, StageProgram *stage, int at)
                 tied = other;
         }
         const Copy *acc = &link->body->copies.at[link->body->acc_copy[p]];
-        Group *group = group_for(program, stage, place_sharded(&acc->place), acc->place.partial,
-                                 tied, graph->params.at[p].rate);
+        GroupKey key = {place_sharded(&acc->place), acc->place.partial,
+                        plan_homes(program->plan, program->net->chain.at[link->link].class), tied,
+                        graph->params.at[p].rate};
+        Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};
     }
@@ -214,8 +254,15 @@ static void cut_buckets(Program *program, StageProgram *stage, int g)
         bool starts_chunk = i == 0 || stage->link[below].chunk != stage->link[member->link].chunk;
         if (below != member->link && (starts_chunk || end - member->offset >= limit)) {
             vec_push(program->arena, &stage->buckets) =
-                (Bucket){g,    member->offset,         end - member->offset,
-                         NONE, member->offset / share, (end - member->offset) / share};
+                (Bucket){.group = g,
+                         .begin = member->offset,
+                         .elements = end - member->offset,
+                         .close_link = NONE,
+                         .open_link = NONE,
+                         .share_begin = member->offset / share,
+                         .share_elements = (end - member->offset) / share,
+                         .buffer = NONE,
+                         .fetch = NONE};
             end = member->offset;
         }
     }
@@ -230,14 +277,21 @@ static void make_groups(Program *program, StageProgram *stage, const MovePrice *
         find_paths(program->arena, program, &stage->groups.at[g], price);
         cut_buckets(program, stage, g);
     }
+    stage_find_uses(program, stage);
+}
+
+int64_t bucket_block_begin(const Program *program, const Bucket *bucket, const AtomList *list,
+                           int coordinate)
+{
+    const Mesh *mesh = &program->plan->mesh;
+    return bucket->begin +
+           bucket->elements / list_extent(mesh, list) * list_index(mesh, list, coordinate);
 }
 
 int64_t bucket_share_begin(const Program *program, const StageProgram *stage, const Bucket *bucket,
                            int coordinate)
 {
-    const Group *group = &stage->groups.at[bucket->group];
-    return bucket->begin +
-           bucket->share_elements * list_index(&program->plan->mesh, &group->share, coordinate);
+    return bucket_block_begin(program, bucket, &stage->groups.at[bucket->group].share, coordinate);
 }
 
 /* ---- the sequence
@@ -333,6 +387,32 @@ static void put_step_end(Program *program)
     }
 }
 
+static bool fetches(const StageProgram *stage)
+{
+    bool any = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        any = any || stage->groups.at[g].weight_share.n > 0;
+    return any;
+}
+
+/* A row that turns the direction of the row before it, of the same chunk, begins where that one
+ * ended. */
+static void mark_resumed(Program *program)
+{
+    for (int s = 0; s < program->stages; s++) {
+        const Entry *before = NULL;
+        bool holds = fetches(&program->stage[s]);
+        for (int i = 0; i < program->stage[s].table.n; i++) {
+            Entry *entry = &program->stage[s].table.at[i];
+            if (entry->kind != ENTRY_COMPUTE)
+                continue;
+            entry->resumes = holds && before && before->chunk == entry->chunk &&
+                             (before->part == PART_F) != (entry->part == PART_F);
+            before = entry;
+        }
+    }
+}
+
 /* Rows of a chunk so far. */
 typedef struct Counts {
     int forwards, weights;
@@ -379,6 +459,7 @@ static void make_tables(Program *program, const Schedule *schedule, const RowTim
             put_messages(program, row);
     }
     put_step_end(program);
+    mark_resumed(program);
     arena_free(scratch);
 }
 

@@ -32,13 +32,24 @@ typedef struct Entry {
         last; /* compute: the first and the last row of its chunk that adds to accumulators (of
                  F rows: to the loss): writes them instead; closes the buckets behind it */
     MsgKind message;
-    int peer;  /* stage, of sends and receives */
-    int index; /* bucket or group */
+    int peer;     /* stage, of sends and receives */
+    int index;    /* bucket or group */
+    bool resumes; /* compute: begins at the link where the row before it ended, whose gathered
+                     weights are still there */
 } Entry;
 
 /* Parameters whose gradients take one path to their optimizer, laid side by side: the flat value
  * [c, e] of DESIGN section 5, c the coordinates that hold different blocks, e the elements of one
- * block sequence. Each link's block is padded so that every bucket divides by the share atoms. */
+ * block sequence. Each link's block is padded so that every bucket divides by the share atoms.
+ *
+ * Every home of a group is this value, cut over the atoms of a list: its weights over
+ * weight_share, its accumulators over gradient_share, its optimizer's state over share; each list
+ * begins with the one before. A rank's home holds its block of every bucket, one after the other.
+ *
+ *     accumulator ─ scatter, each micro-batch ─► gradient home ─ reduce ─► share of the state
+ *     weights for a use ◄─ fetch, each use ─ weight home ◄─ gather ─ updated share
+ *
+ * Where no home is cut but the state's, accumulators and the weights of uses are the homes. */
 typedef struct GroupMember {
     int link;  /* of the stage (0-based in the stage) */
     int param; /* of its class */
@@ -53,16 +64,25 @@ typedef struct Group {
     AtomSet partial; /* atoms on which accumulators are Partial */
     AtomList share;  /* atoms that cut the optimizer's share (in the order of the path), none:
                         replicated optimizer */
-    int tied_stage;  /* the other home stage, or NONE */
-    double rate;     /* its parameters move by this much against the sign of their gradient; 0: by
-                        AdamW, and count in the norm */
-    Path reduce;     /* accumulator -> share, on [c, e]; in place */
-    Path gather;     /* updated share -> home; in place */
+    AtomList gradient_share, weight_share; /* the first of them */
+    bool buffered; /* accumulators pass through a buffer: their home is added to each micro-batch */
+    int tied_stage; /* the other home stage, or NONE */
+    double rate;    /* its parameters move by this much against the sign of their gradient; 0: by
+                       AdamW, and count in the norm */
+    Path scatter;   /* accumulator -> gradient home, on [c, e]; ends in it, when buffered */
+    Path reduce;    /* gradient home -> share; in place */
+    Path gather;    /* updated share -> weight home; in place */
+    Path fetch;     /* weight home -> whole; begins in it */
     VEC(GroupMember) members;
     int64_t elements;                                   /* padded */
     int64_t weight, gradient, moment1, moment2, master; /* addresses; master NONE without one */
     int64_t share_elements;
 } Group;
+
+/* Elements between members. */
+typedef struct FlatGap {
+    int64_t begin, elements; /* of the group's flat sequence */
+} FlatGap;
 
 typedef struct Bucket {
     int group;
@@ -70,6 +90,10 @@ typedef struct Bucket {
     int close_link;      /* complete when the last row of this link's chunk has done this link */
     int64_t share_begin; /* in moment1/moment2/master */
     int64_t share_elements;
+    int open_link;     /* the highest link that uses one of its members */
+    int64_t buffer;    /* address of its accumulators, NONE: at their home */
+    int64_t fetch;     /* address of its weights for a use, NONE: at their home */
+    VEC(FlatGap) gaps; /* padding in which another bucket's accumulators may have left something */
 } Bucket;
 
 /* A ring of n slots of `stride` bytes; slot = micro-batch mod n. Where lives end in another order
@@ -107,6 +131,8 @@ typedef struct StageLink {
                                transient, or the chunk's ring for its last link */
     int64_t *weight,
         *gradient; /* addresses per param of the class (a tied second use points at the first's) */
+    int *bucket,
+        *member; /* per param: its bucket, and its number in the group; NONE where it has none */
 } StageLink;
 
 /* A run of links of a stage with rings of its own. What goes to a chunk of the same stage is
@@ -129,6 +155,8 @@ typedef struct StageProgram {
     VEC(Group) groups;
     VEC(Bucket) buckets;
     int64_t scratch, scratch_bytes; /* temps of the running segment */
+    int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch */
+    int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t pass[4],
         pass_bytes;         /* transients between links: two for activations, two for gradients */
     int64_t scalars;        /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype */
@@ -171,8 +199,11 @@ Program *program_build(Arena *arena, const Plan *plan, const Net *net, const Mov
 /* The same, pass by pass (pass.h). NULL when it was told to stop before the program is whole. */
 Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
                               const MovePrice *price, const RowTimes *times, Passes *passes);
-/* Where a parameter's block is cut over ranks and which rank owns which element: see Group. The
- * rank of the stage that owns the flat elements [begin, begin + n) of a bucket's share. */
+/* The first of the flat elements of a bucket that a rank of the stage holds when it is cut over a
+ * list. */
+int64_t bucket_block_begin(const Program *program, const Bucket *bucket, const AtomList *list,
+                           int coordinate);
+/* The same for the optimizer's share. */
 int64_t bucket_share_begin(const Program *program, const StageProgram *stage, const Bucket *bucket,
                            int coordinate);
 /* Groups, buckets, rings and addresses of every stage; the tables, a line a stage. */

@@ -1,6 +1,7 @@
 /* temp.c - addresses inside a body: temps in the scratch area, saved values in the link's saved
  * block. */
 #include "ir/lower/body.h"
+#include "ir/lower/life.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,56 +51,28 @@ static void fill_lives(Body *body, const InstList *list)
     }
 }
 
-typedef struct Block {
-    int copy;
-    int64_t bytes;
-    int first, last;
-} Block;
-
 static int by_size(const void *a, const void *b)
 {
-    const Block *x = a, *y = b;
+    const Life *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return x->copy - y->copy;
+    return x->id - y->id;
 }
 
 static int by_start(const void *a, const void *b)
 {
-    const Block *x = a, *y = b;
+    const Life *x = a, *y = b;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return x->copy - y->copy;
-}
-
-/* First fit in the given order; offsets into `ret`. Returns the area's size. */
-static int64_t first_fit(const Block *block, int n, int64_t *ret)
-{
-    int64_t top = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t at = 0;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int j = 0; j < i; j++) {
-                bool together = block[j].first <= block[i].last && block[i].first <= block[j].last;
-                if (together && at < ret[j] + block[j].bytes && ret[j] < at + block[i].bytes) {
-                    at = ret[j] + block[j].bytes;
-                    moved = true;
-                }
-            }
-        }
-        ret[i] = at;
-        top = at + block[i].bytes > top ? at + block[i].bytes : top;
-    }
-    return top;
+    return x->id - y->id;
 }
 
 /* Temps of the lists' instructions, best of two orders. */
 static int64_t place_list(Body *body, const InstList *list, Arena *arena)
 {
-    Block *block = ARENA_ARRAY(arena, Block, body->copies.n + 1);
+    Life *block = ARENA_ARRAY(arena, Life, body->copies.n + 1);
     int64_t *offset[2] = {ARENA_ARRAY(arena, int64_t, body->copies.n + 1),
                           ARENA_ARRAY(arena, int64_t, body->copies.n + 1)};
     bool *seen = ARENA_ARRAY(arena, bool, body->copies.n + 1);
@@ -111,18 +84,18 @@ static int64_t place_list(Body *body, const InstList *list, Arena *arena)
             if (copy->home != HOME_TEMP || seen[id])
                 continue;
             seen[id] = true;
-            block[n++] = (Block){id, num_align64(copy->bytes), copy->first, copy->last};
+            block[n++] = (Life){id, num_align64(copy->bytes), copy->first, copy->last};
         }
     qsort(block, (size_t)n, sizeof block[0], by_size);
-    int64_t best = first_fit(block, n, offset[0]);
+    int64_t best = lives_fit(block, n, offset[0]);
     for (int i = 0; i < n; i++)
-        body->copies.at[block[i].copy].offset = offset[0][i];
+        body->copies.at[block[i].id].offset = offset[0][i];
     qsort(block, (size_t)n, sizeof block[0], by_start);
-    int64_t other = first_fit(block, n, offset[1]);
+    int64_t other = lives_fit(block, n, offset[1]);
     if (other < best) {
         best = other;
         for (int i = 0; i < n; i++)
-            body->copies.at[block[i].copy].offset = offset[1][i];
+            body->copies.at[block[i].id].offset = offset[1][i];
     }
     return best;
 }

@@ -14,6 +14,7 @@ typedef enum {
     STREAM_COMPUTE,
     STREAM_BLOCK,    /* collectives inside bodies */
     STREAM_GRADIENT, /* bucket reductions and gathers, tied sums, the norm */
+    STREAM_WEIGHT,   /* gathers of weights for a use */
     STREAM_SEND_ACT,
     STREAM_RECV_ACT,
     STREAM_SEND_GRAD,
@@ -28,13 +29,15 @@ typedef enum {
     STEP_KERNEL, /* inst of a body, or a node of the optimizer */
     STEP_MOVE,   /* collective or free local move */
     STEP_MERGE,
-    STEP_ACCUMULATE,
+    STEP_ACCUMULATE, /* operand 1 += operand 0; of a bucket: what earlier micro-batches left in a
+                        gradient's home joins the sums of this one, or the other way round */
     STEP_SEND,
     STEP_RECV,
     STEP_OWN_LOSS, /* PAIR[0] = LOSS on the ranks that own it (coordinate 0 of the atoms on which it
                       is Replicate), 0 elsewhere */
     STEP_TIED,     /* all-reduce between two stages, same coordinate */
     STEP_WORLD,    /* all-reduce of {loss, norm2} over all ranks */
+    STEP_CLEAR,    /* zeros in the padding of a bucket's buffer */
     STEP_COUNT
 } StepKind;
 extern const char *const step_text[STEP_COUNT];

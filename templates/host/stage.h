@@ -55,6 +55,11 @@ typedef struct LpRun {
     bool decay;
 } LpRun;
 
+/* How a home is cut: by which list, into how many blocks; ranks 0: every rank holds it whole. */
+typedef struct LpCut {
+    int list, ranks;
+} LpCut;
+
 typedef struct LpGroup {
     int64_t weight, gradient, moment1, moment2; /* addresses */
     int64_t master; /* fp32 weights of the optimizer's share, where weights are stored in 16 bits */
@@ -64,6 +69,9 @@ typedef struct LpGroup {
     const LpRun *runs;
     int run_count;
     float rate; /* not 0: a step against the sign of the gradient, in place of AdamW */
+    LpCut weight_cut, gradient_cut; /* of the homes */
+    int weight_owner;               /* as `owner`, of weights */
+    bool buffered; /* every micro-batch's gradients pass through a buffer on their way home */
 } LpGroup;
 
 typedef struct LpBucket {
@@ -72,7 +80,16 @@ typedef struct LpBucket {
     int64_t begin, elements; /* of the group */
     int64_t share_begin;     /* of the group's moments, which hold this rank's share only */
     int64_t share_elements;
+    int open_link;       /* the highest link that uses it */
+    int64_t fetch;       /* address of its weights for a use, where their home is cut */
+    int64_t buffer;      /* address of its accumulators, where they are buffered */
+    int gaps, gap_count; /* of padding in the buffer that is to be cleared */
 } LpBucket;
+
+/* Elements of a group that lie between its blocks. */
+typedef struct LpGap {
+    int64_t begin, elements;
+} LpGap;
 
 /* First element of this rank's share of a bucket, in its group. index: of this rank, by list. */
 static LP_MAYBE_UNUSED int64_t lp_bucket_share(const int *index, const LpGroup *groups,
@@ -87,48 +104,98 @@ static LP_MAYBE_UNUSED void lp_sign_step(int64_t n, float rate, float *w, const 
         w[i] -= g[i] > 0.0f ? rate : g[i] < 0.0f ? -rate : 0.0f;
 }
 
-/* The weights that the optimizer steps: element `begin` of the group. `state` brings its elements
- * to those of the share. */
-static LP_MAYBE_UNUSED float *lp_stepped(unsigned char *arena, const LpGroup *group, int64_t begin,
-                                         int64_t state)
+/* This rank's block of a bucket in a home: its first element, and how many. */
+static LP_MAYBE_UNUSED int64_t lp_block_count(const LpBucket *bucket, LpCut cut)
 {
-    return LP_REAL_NARROW ? (float *)(arena + group->master) + begin + state
-                          : (float *)(arena + group->weight) + begin;
+    return bucket->elements / (cut.ranks ? cut.ranks : 1);
+}
+
+static LP_MAYBE_UNUSED int64_t lp_block_begin(const int *index, const LpBucket *bucket, LpCut cut)
+{
+    return bucket->begin + (cut.ranks ? lp_block_count(bucket, cut) * index[cut.list] : 0);
+}
+
+/* How many elements of a home precede element `at` of its group; the bucket holds it, and this
+ * rank's block. */
+static LP_MAYBE_UNUSED int64_t lp_home_before(const int *index, const LpBucket *bucket, LpCut cut,
+                                              int64_t at)
+{
+    const int64_t before = bucket->begin / (cut.ranks ? cut.ranks : 1);
+    return before + at - lp_block_begin(index, bucket, cut);
+}
+
+/* Element `at` of a group in an fp32 home at `address`. */
+static LP_MAYBE_UNUSED float *lp_home(unsigned char *arena, int64_t address, const int *index,
+                                      const LpBucket *bucket, LpCut cut, int64_t at)
+{
+    return (float *)(arena + address) + lp_home_before(index, bucket, cut, at);
+}
+
+/* The same of its weights. */
+static LP_MAYBE_UNUSED LpReal *lp_home_weight(unsigned char *arena, const int *index,
+                                              const LpGroup *group, const LpBucket *bucket,
+                                              int64_t at)
+{
+    return (LpReal *)(arena + group->weight) + lp_home_before(index, bucket, group->weight_cut, at);
 }
 
 /* The weights that products read, from those that the optimizer steps. */
-static LP_MAYBE_UNUSED void lp_publish_share(unsigned char *arena, const LpGroup *group,
-                                             const LpBucket *bucket, int64_t begin)
+static LP_MAYBE_UNUSED void lp_publish_cut(unsigned char *arena, const int *index,
+                                           const LpGroup *group, const LpBucket *bucket,
+                                           int64_t begin)
 {
     if (LP_REAL_NARROW)
-        lp_real_store(bucket->share_elements, (LpReal *)(arena + group->weight) + begin,
+        lp_real_store(bucket->share_elements, lp_home_weight(arena, index, group, bucket, begin),
                       (const float *)(arena + group->master) + bucket->share_begin);
 }
 
-/* AdamW on the share of a bucket that begins at element `begin` of its group; adam.decay is that of
- * the runs that decay. */
+/* AdamW on the share of a bucket that begins at element `begin` of its group; all arrays begin
+ * there. adam.decay is that of the runs that decay. */
+static LP_MAYBE_UNUSED void lp_update_range(const LpGroup *group, const LpBucket *bucket,
+                                            int64_t begin, LpAdam adam, float *w, float *m,
+                                            float *v, const float *g)
+{
+    const int64_t end = begin + bucket->share_elements;
+    const float decay = adam.decay;
+    if (group->rate != 0.0f)
+        lp_sign_step(bucket->share_elements, group->rate, w, g);
+    for (int i = 0; group->rate == 0.0f && i < group->run_count; i++) {
+        const LpRun *run = &group->runs[i];
+        const int64_t from = (run->begin > begin ? run->begin : begin) - begin;
+        const int64_t to = (run->end < end ? run->end : end) - begin;
+        adam.decay = run->decay ? decay : 0.0f;
+        if (from < to)
+            lp_adamw(to - from, adam, w + from, m + from, v + from, g + from);
+    }
+}
+
+/* The same on homes that may be cut: the share's gradients to its weights, and to those that
+ * products read. */
+static LP_MAYBE_UNUSED void lp_update_cut(unsigned char *arena, const int *index,
+                                          const LpGroup *group, const LpBucket *bucket,
+                                          int64_t begin, LpAdam adam)
+{
+    unsigned char *stepped =
+        LP_REAL_NARROW ? arena + group->master + bucket->share_begin * 4
+                       : (unsigned char *)lp_home_weight(arena, index, group, bucket, begin);
+    lp_update_range(group, bucket, begin, adam, (float *)stepped,
+                    (float *)(arena + group->moment1) + bucket->share_begin,
+                    (float *)(arena + group->moment2) + bucket->share_begin,
+                    lp_home(arena, group->gradient, index, bucket, group->gradient_cut, begin));
+    lp_publish_cut(arena, index, group, bucket, begin);
+}
+
+/* Where every rank holds weights and gradients whole, its place among them does not matter. */
+static LP_MAYBE_UNUSED void lp_publish_share(unsigned char *arena, const LpGroup *group,
+                                             const LpBucket *bucket, int64_t begin)
+{
+    lp_publish_cut(arena, NULL, group, bucket, begin);
+}
+
 static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup *group,
                                             const LpBucket *bucket, int64_t begin, LpAdam adam)
 {
-    const int64_t end = begin + bucket->share_elements;
-    const int64_t state = bucket->share_begin - begin;
-    const float decay = adam.decay;
-    const float *g = (const float *)(arena + group->gradient);
-    float *m = (float *)(arena + group->moment1);
-    float *v = (float *)(arena + group->moment2);
-    if (group->rate != 0.0f)
-        lp_sign_step(bucket->share_elements, group->rate, lp_stepped(arena, group, begin, state),
-                     g + begin);
-    for (int i = 0; group->rate == 0.0f && i < group->run_count; i++) {
-        const LpRun *run = &group->runs[i];
-        const int64_t from = run->begin > begin ? run->begin : begin;
-        const int64_t to = run->end < end ? run->end : end;
-        adam.decay = run->decay ? decay : 0.0f;
-        if (from < to)
-            lp_adamw(to - from, adam, lp_stepped(arena, group, from, state), m + from + state,
-                     v + from + state, g + from);
-    }
-    lp_publish_share(arena, group, bucket, begin);
+    lp_update_cut(arena, NULL, group, bucket, begin, adam);
 }
 
 #define LP_BLOCK_DIMS 6
@@ -142,6 +209,7 @@ typedef struct LpBlock {
     int list[LP_BLOCK_DIMS]; /* by which list each dim is cut */
     int owner;               /* list at whose coordinate 0 a rank writes it to files */
     bool home;
+    int64_t offset; /* of the group, in elements */
 } LpBlock;
 
 static LP_MAYBE_UNUSED int64_t lp_block_elements(const LpBlock *block)

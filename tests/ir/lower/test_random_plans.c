@@ -142,11 +142,44 @@ static void draw_class(Draw *d, int c, const Placement *boundary, int keep_perce
     }
 }
 
+/* Nested sets: half of the plans cut nothing but the state, a third of the others no weights. */
+static Homes draw_homes(Draw *d)
+{
+    int atoms = 1 << d->plan->mesh.n;
+    Homes homes = {.state = (AtomSet)draw(d, atoms)};
+    if (chance(d, 50))
+        return homes;
+    homes.gradient = chance(d, 60) ? homes.state : (AtomSet)(homes.state & draw(d, atoms));
+    if (chance(d, 67))
+        homes.weight = chance(d, 60) ? homes.gradient : (AtomSet)(homes.gradient & draw(d, atoms));
+    return homes;
+}
+
+/* Some classes have homes of their own; those that share a parameter stay alike. */
+static void draw_cuts(Draw *d)
+{
+    if (!chance(d, 30))
+        return;
+    for (int c = 0; c < d->net->classes.n; c++) {
+        Homes *own = ARENA_NEW(d->arena, Homes);
+        bool tied = false;
+        for (int i = 0; i < d->net->params.n; i++)
+            for (int use = 0; use < d->net->params.at[i].uses; use++)
+                tied |= d->net->params.at[i].uses > 1 && d->net->params.at[i].use_class[use] == c;
+        *own = draw_homes(d);
+        if (!tied)
+            d->plan->class[c].cut = own;
+    }
+}
+
 static void draw_plan(Draw *d, const Mesh *mesh)
 {
     const Net *net = d->net;
     Plan *plan = d->plan = handmade_plan(d->arena, net, mesh, 1 + draw(d, 3));
-    plan->state_atoms = (AtomSet)draw(d, 1 << mesh->n);
+    Homes homes = draw_homes(d);
+    plan->state_atoms = homes.state;
+    plan->gradient_atoms = homes.gradient;
+    plan->weight_atoms = homes.weight;
     plan->schedule = chance(d, 50) ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
     plan->bucket_bytes = 500 << draw(d, 6);
     if (chance(d, 40)) {
@@ -164,6 +197,7 @@ static void draw_plan(Draw *d, const Mesh *mesh)
     int keep_percent = chance(d, 30) ? 100 : 60;
     for (int c = 0; c < net->classes.n; c++)
         draw_class(d, c, &boundary, keep_percent);
+    draw_cuts(d);
     for (int i = 0; i < net->params.n; i++) {
         const NetParam *param = &net->params.at[i];
         if (param->uses == 2)

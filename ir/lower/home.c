@@ -1,0 +1,162 @@
+/* home.c - the bytes of flat homes, and the buffers that hold a bucket whole for its links. */
+#include "ir/lower/home.h"
+
+#include "ir/base/num.h"
+
+void stage_find_uses(Program *program, StageProgram *stage)
+{
+    for (int i = 0; i < stage->links; i++) {
+        int params = stage->link[i].body->graph->params.n;
+        stage->link[i].bucket = ARENA_ARRAY(program->arena, int, params + 1);
+        stage->link[i].member = ARENA_ARRAY(program->arena, int, params + 1);
+        for (int p = 0; p < params; p++)
+            stage->link[i].bucket[p] = stage->link[i].member[p] = NONE;
+    }
+    for (int b = 0; b < stage->buckets.n; b++) {
+        Bucket *bucket = &stage->buckets.at[b];
+        const Group *group = &stage->groups.at[bucket->group];
+        for (int k = 0; k < group->members.n; k++) {
+            const GroupMember *member = &group->members.at[k];
+            const NetParam *param = &program->net->params.at[member->net_param];
+            if (member->offset < bucket->begin ||
+                member->offset >= bucket->begin + bucket->elements)
+                continue;
+            for (int use = 0; use < param->uses; use++) {
+                int at = stage_find_link(stage, param->link[use]);
+                if (at == NONE)
+                    continue;
+                stage->link[at].bucket[param->use_param[use]] = b;
+                stage->link[at].member[param->use_param[use]] = k;
+                bucket->open_link =
+                    bucket->open_link == NONE || at > bucket->open_link ? at : bucket->open_link;
+            }
+        }
+    }
+}
+
+Life bucket_life(int bucket, int close_link, int open_link, int64_t elements, int width)
+{
+    return (Life){bucket, num_align64(elements * width), close_link, open_link + 1};
+}
+
+/* ---- gaps ---- */
+
+/* Some other bucket has a member over these bytes. */
+static bool others_write(const Program *program, const StageProgram *stage, int own, int64_t begin,
+                         int64_t end)
+{
+    int width = dtype_bytes(program->recipe->gradient);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        const Group *group = &stage->groups.at[bucket->group];
+        if (b == own || bucket->buffer == NONE || bucket->buffer >= end ||
+            bucket->buffer + bucket->elements * width <= begin)
+            continue;
+        for (int k = 0; k < group->members.n; k++) {
+            const GroupMember *member = &group->members.at[k];
+            int64_t at = bucket->buffer + (member->offset - bucket->begin) * width;
+            if (member->offset >= bucket->begin &&
+                member->offset < bucket->begin + bucket->elements && at < end &&
+                begin < at + member->elements * width)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void add_gap(const Program *program, StageProgram *stage, int b, int64_t begin, int64_t end)
+{
+    Bucket *bucket = &stage->buckets.at[b];
+    int width = dtype_bytes(program->recipe->gradient);
+    int64_t from = bucket->buffer + (begin - bucket->begin) * width;
+    if (begin < end && others_write(program, stage, b, from, from + (end - begin) * width))
+        vec_push(program->arena, &bucket->gaps) = (FlatGap){begin, end - begin};
+}
+
+static void find_gaps(const Program *program, StageProgram *stage, int b)
+{
+    const Bucket *bucket = &stage->buckets.at[b];
+    const Group *group = &stage->groups.at[bucket->group];
+    int64_t at = bucket->begin, end = bucket->begin + bucket->elements;
+    for (int k = 0; k < group->members.n; k++) {
+        const GroupMember *member = &group->members.at[k];
+        if (member->offset < at || member->offset >= end)
+            continue;
+        add_gap(program, stage, b, at, member->offset);
+        at = member->offset + member->elements;
+    }
+    add_gap(program, stage, b, at, end);
+}
+
+/* ---- buffers ---- */
+
+int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at)
+{
+    Arena *scratch = arena_new("buffers");
+    Life *life = ARENA_ARRAY(scratch, Life, stage->buckets.n + 1);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, stage->buckets.n + 1);
+    for (int weights = 1; weights >= 0; weights--) {
+        DType dtype = weights ? program->recipe->weight : program->recipe->gradient;
+        int n = 0;
+        for (int b = 0; b < stage->buckets.n; b++) {
+            const Bucket *bucket = &stage->buckets.at[b];
+            const Group *group = &stage->groups.at[bucket->group];
+            if (weights ? group->weight_share.n > 0 : group->buffered)
+                life[n++] = bucket_life(b, bucket->close_link, bucket->open_link, bucket->elements,
+                                        dtype_bytes(dtype));
+        }
+        int64_t bytes = lives_fit(life, n, offset);
+        for (int i = 0; i < n; i++)
+            *(weights ? &stage->buckets.at[life[i].id].fetch
+                      : &stage->buckets.at[life[i].id].buffer) = at + offset[i];
+        *(weights ? &stage->fetched : &stage->buffers) = at;
+        *(weights ? &stage->fetched_bytes : &stage->buffers_bytes) = bytes;
+        at += bytes;
+    }
+    for (int b = 0; b < stage->buckets.n; b++)
+        if (stage->buckets.at[b].buffer != NONE)
+            find_gaps(program, stage, b);
+    arena_free(scratch);
+    return at;
+}
+
+/* ---- addresses ---- */
+
+int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *list,
+                  int coordinate, int64_t address, int width)
+{
+    int64_t begin = bucket_block_begin(program, bucket, list, coordinate);
+    return address + (bucket->begin / list_extent(&program->plan->mesh, list) - begin) * width;
+}
+
+int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
+                      int coordinate)
+{
+    return home_base(program, bucket, &group->gradient_share, coordinate, group->gradient,
+                     dtype_bytes(program->recipe->gradient));
+}
+
+int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,
+                    int coordinate)
+{
+    return home_base(program, bucket, &group->weight_share, coordinate, group->weight,
+                     dtype_bytes(program->recipe->weight));
+}
+
+int64_t state_base(const Program *program, const Group *group, const Bucket *bucket, int coordinate,
+                   int64_t address)
+{
+    return home_base(program, bucket, &group->share, coordinate, address,
+                     dtype_bytes(program->recipe->master));
+}
+
+int64_t home_bytes(const Group *group, int ranks, int width)
+{
+    return num_align64(group->elements / ranks * width);
+}
+
+bool group_folds_ahead(const Group *group)
+{
+    int n = group->scatter.n;
+    return n > 0 && group->scatter.move[n - 1].kind != MOVE_SLICE;
+}

@@ -1,0 +1,40 @@
+/* home.h - where what belongs to parameters lives: shares of flat groups, and the buffers through
+ * which shares pass for a use. */
+#ifndef LPLAN_IR_LOWER_HOME_H
+#define LPLAN_IR_LOWER_HOME_H
+
+#include "ir/lower/life.h"
+#include "ir/lower/program.h"
+
+/* Which link uses which bucket: fills StageLink.bucket and member, Bucket.open_link. */
+void stage_find_uses(Program *program, StageProgram *stage);
+
+/* The life of a bucket's weights for use, or of its accumulators, over links [close, open] of the
+ * stage: one link longer, so that neighbours do not share bytes and one may be on its way while
+ * the other is in use. Its length is that of its elements of `width` bytes. */
+Life bucket_life(int bucket, int close_link, int open_link, int64_t elements, int width);
+
+/* Gives buckets their buffers, from `at` on, and finds the gaps to clear; where the buffers end. */
+int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at);
+
+/* Where a home that is cut over a list holds flat elements of a bucket on a rank: the address that
+ * the group's element 0 would have if its block went on down to it. */
+int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *list,
+                  int coordinate, int64_t address, int width);
+/* The same of gradients on their home, of weights on theirs, of moments and masters on the share.
+ */
+int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
+                      int coordinate);
+int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,
+                    int coordinate);
+int64_t state_base(const Program *program, const Group *group, const Bucket *bucket, int coordinate,
+                   int64_t address);
+
+/* Does the path to the gradient's home end with a collective, so that what the home holds is added
+ * ahead of it? */
+bool group_folds_ahead(const Group *group);
+
+/* Bytes of a home that is cut over `ranks` ranks. */
+int64_t home_bytes(const Group *group, int ranks, int width);
+
+#endif

@@ -1,0 +1,25 @@
+/* life.c - first fit of lives. */
+#include "ir/lower/life.h"
+
+#include <stdbool.h>
+
+int64_t lives_fit(const Life *life, int n, int64_t *ret)
+{
+    int64_t top = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < i; j++) {
+                bool together = life[j].first <= life[i].last && life[i].first <= life[j].last;
+                if (together && at < ret[j] + life[j].bytes && ret[j] < at + life[i].bytes) {
+                    at = ret[j] + life[j].bytes;
+                    moved = true;
+                }
+            }
+        }
+        ret[i] = at;
+        top = at + life[i].bytes > top ? at + life[i].bytes : top;
+    }
+    return top;
+}

@@ -1,0 +1,386 @@
+/* walk_flat.c - flat buckets: weights gathered for their uses, gradients reduced to their shares,
+ * the norm, the update. */
+#include "ir/lower/home.h"
+#include "ir/lower/walk_in.h"
+
+/* Flat memory: weights, gradients, moments. */
+static void put_static(Step *step, int64_t address, int64_t bytes, bool read, bool write)
+{
+    walk_operand(step, address, bytes, walk_name(NAME_STATIC, 0, 0, 0), NULL, read, write);
+}
+
+/* ---- moves ---- */
+
+/* Where flat elements of a bucket are: element x at base + x * width, under one name. */
+typedef struct Flat {
+    int64_t base;
+    uint64_t name;
+} Flat;
+
+static Flat at_home(int64_t base)
+{
+    return (Flat){base, walk_name(NAME_STATIC, 0, 0, 0)};
+}
+
+static void put_flat(Step *step, const Flat *flat, int width, int64_t begin, int64_t count,
+                     bool read, bool write)
+{
+    walk_operand(step, flat->base + begin * width, count * width, flat->name, NULL, read, write);
+}
+
+/* The range that a rank holds after a move. */
+static void after_move(const Walk *walk, const Move *move, int64_t *begin, int64_t *count)
+{
+    const Mesh *mesh = &walk->program->plan->mesh;
+    int n = list_extent(mesh, &move->atoms),
+        index = list_index(mesh, &move->atoms, walk->coordinate);
+    if (move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE) {
+        *count /= n;
+        *begin += index * *count;
+    } else if (move->kind == MOVE_ALL_GATHER) {
+        *begin -= index * *count;
+        *count *= n;
+    } else if (move->kind != MOVE_ALL_REDUCE) {
+        BUG("a flat bucket has no %s", move_text[move->kind]);
+    }
+}
+
+/* Moves on the flat gradient or weight of a bucket: each shrinks (scatter, slice) or widens
+ * (gather) the range of elements that this rank holds. The collective number `cross` (from 0) reads
+ * at `from` and writes at `to`; those before stay at the one, those after at the other. */
+static void put_flat_moves(Walk *walk, Stream stream, int bucket, const Path *path, Flat from,
+                           Flat to, int cross, int width, int64_t begin, int64_t count)
+{
+    for (int i = 0, n = 0; i < path->n; i++) {
+        const Move *move = &path->move[i];
+        int64_t next_begin = begin, next_count = count;
+        after_move(walk, move, &next_begin, &next_count);
+        if (move->kind != MOVE_SLICE) {
+            Step *step = walk_put(walk, STEP_MOVE, stream);
+            step->move = move;
+            step->bucket = bucket;
+            step->elements = count;
+            put_flat(step, n <= cross ? &from : &to, width, begin, count, true, false);
+            put_flat(step, n < cross ? &from : &to, width, next_begin, next_count, false, true);
+            n++;
+        }
+        begin = next_begin;
+        count = next_count;
+    }
+}
+
+/* The same at one place. */
+static void put_moves_in_place(Walk *walk, int bucket, const Path *path, int64_t base, int width,
+                               int64_t begin, int64_t count)
+{
+    put_flat_moves(walk, STREAM_GRADIENT, bucket, path, at_home(base), at_home(base), 0, width,
+                   begin, count);
+}
+
+/* Collectives of a path. */
+static int count_collectives(const Path *path)
+{
+    int n = 0;
+    for (int i = 0; i < path->n; i++)
+        n += path->move[i].kind != MOVE_SLICE;
+    return n;
+}
+
+/* ---- weights on their way to a use ---- */
+
+static void fetch_bucket(Walk *walk, int index)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    int width = dtype_bytes(walk->program->recipe->weight);
+    Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate)),
+         whole = {bucket->fetch - bucket->begin * width, walk_name(NAME_FETCHED, index, 0, 0)};
+    int64_t begin =
+        bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
+    put_flat_moves(walk, STREAM_WEIGHT, index, &group->fetch, home, whole, 0, width, begin,
+                   bucket->elements /
+                       list_extent(&walk->program->plan->mesh, &group->weight_share));
+}
+
+/* All that `link` is the first to use. */
+static void fetch_for(Walk *walk, bool forward, int link)
+{
+    const StageProgram *stage = walk->stage;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        if (bucket->fetch != NONE && (forward ? bucket->close_link : bucket->open_link) == link)
+            fetch_bucket(walk, b);
+    }
+}
+
+void walk_fetch(Walk *walk, const Entry *entry, int link, bool begins)
+{
+    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
+    bool forward = entry->part == PART_F;
+    int next = forward ? link + 1 : link - 1;
+    if (begins && !entry->resumes)
+        fetch_for(walk, forward, link);
+    if (next >= chunk->begin && next < chunk->end)
+        fetch_for(walk, forward, next);
+}
+
+/* ---- gradients on their way to the optimizer ---- */
+
+void walk_reduce(Walk *walk, int index)
+{
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    const Group *group = &walk->stage->groups.at[bucket->group];
+    int64_t begin =
+        bucket_block_begin(walk->program, bucket, &group->gradient_share, walk->coordinate);
+    put_moves_in_place(
+        walk, index, &group->reduce, gradient_base(walk->program, group, bucket, walk->coordinate),
+        dtype_bytes(walk->program->recipe->gradient), begin,
+        bucket->elements / list_extent(&walk->program->plan->mesh, &group->gradient_share));
+}
+
+static void clear_gaps(Walk *walk, int index, const Flat *buffer, int width, int micro)
+{
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    for (int i = 0; i < bucket->gaps.n; i++) {
+        Step *step = walk_put(walk, STEP_CLEAR, STREAM_COMPUTE);
+        step->bucket = index;
+        step->micro = micro;
+        step->from_element = bucket->gaps.at[i].begin;
+        step->count = bucket->gaps.at[i].elements;
+        put_flat(step, buffer, width, step->from_element, step->count, false, true);
+    }
+}
+
+/* What an accumulator and its home hold together: `from` joins `to`. */
+static void put_fold(Walk *walk, const Entry *entry, int index, const Flat *from, const Flat *to,
+                     bool first)
+{
+    const Program *program = walk->program;
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    const AtomList *list = &walk->stage->groups.at[bucket->group].gradient_share;
+    int width = dtype_bytes(program->recipe->gradient);
+    Step *step = walk_put(walk, STEP_ACCUMULATE, STREAM_COMPUTE);
+    step->bucket = index;
+    step->micro = entry->micro;
+    step->first = first;
+    step->from_element = bucket_block_begin(program, bucket, list, walk->coordinate);
+    step->count = bucket->elements / list_extent(&program->plan->mesh, list);
+    put_flat(step, from, width, step->from_element, step->count, true, false);
+    put_flat(step, to, width, step->from_element, step->count, !first, true);
+}
+
+/* A micro-batch's sums of a bucket join those of the micro-batches before it. Where the path ends
+ * with a collective, what the home holds is added to this rank's own terms ahead, and the
+ * collective leaves the sums of both at home; else what is left in the buffer is added to it. */
+static void scatter_bucket(Walk *walk, const Entry *entry, int index)
+{
+    const Program *program = walk->program;
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    const Group *group = &walk->stage->groups.at[bucket->group];
+    int width = dtype_bytes(program->recipe->gradient), n = count_collectives(&group->scatter);
+    bool ahead = group_folds_ahead(group);
+    Flat home = at_home(gradient_base(program, group, bucket, walk->coordinate)),
+         buffer = {bucket->buffer - bucket->begin * width,
+                   walk_name(NAME_BUFFER, index, 0, entry->micro)};
+    clear_gaps(walk, index, &buffer, width, entry->micro);
+    if (ahead && !entry->first)
+        put_fold(walk, entry, index, &home, &buffer, false);
+    put_flat_moves(walk, STREAM_GRADIENT, index, &group->scatter, buffer, home, ahead ? n - 1 : n,
+                   width, bucket->begin, bucket->elements);
+    if (!ahead)
+        put_fold(walk, entry, index, &buffer, &home, entry->first);
+}
+
+void walk_close(Walk *walk, const Entry *entry, int link)
+{
+    const StageProgram *stage = walk->stage;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        if (stage->buckets.at[b].close_link != link)
+            continue;
+        if (stage->buckets.at[b].buffer != NONE)
+            scatter_bucket(walk, entry, b);
+        if (entry->last)
+            walk_reduce(walk, b);
+    }
+}
+
+/* ---- the end of the step ---- */
+
+static int64_t scalar(const Walk *walk, int which)
+{
+    return walk->stage->scalars + 64 * which;
+}
+
+static int scalar_bytes(const Walk *walk)
+{
+    return dtype_bytes(walk->program->recipe->gradient);
+}
+
+/* The rank whose copy counts: coordinate 0 on every atom on which the group is Replicate, and the
+ * first home stage. */
+static bool owns(const Walk *walk, const Group *group)
+{
+    const Mesh *mesh = &walk->program->plan->mesh;
+    AtomSet distinct = (AtomSet)(group->sharded | list_set(&group->share));
+    for (int a = 0; a < mesh->n; a++)
+        if (!(distinct >> a & 1) && mesh_coordinate(mesh, walk->coordinate, a) != 0)
+            return false;
+    return group->tied_stage == NONE || walk->stage->index < group->tied_stage;
+}
+
+/* The loss accumulator is Partial on the atoms of the tokens and Replicate on the rest: coordinate
+ * 0 there owns it. */
+static int owns_loss(const Walk *walk)
+{
+    const StageProgram *stage = walk->stage;
+    const Mesh *mesh = &walk->program->plan->mesh;
+    for (int i = 0; i < stage->links; i++) {
+        const Body *body = stage->link[i].body;
+        if (body->loss == NONE)
+            continue;
+        for (int a = 0; a < mesh->n; a++)
+            if (!(body->copies.at[body->loss].place.partial >> a & 1) &&
+                mesh_coordinate(mesh, walk->coordinate, a) != 0)
+                return 0;
+        return 1;
+    }
+    return 0;
+}
+
+void walk_norm(Walk *walk)
+{
+    const StageProgram *stage = walk->stage;
+    int width = scalar_bytes(walk);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        const Group *group = &stage->groups.at[bucket->group];
+        Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
+        step->node = &walk->program->optimizer->nodes.at[walk->program->sumsq];
+        step->bucket = b;
+        step->first = b == 0;
+        step->from_element = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
+        step->count = group->rate == 0 && owns(walk, group) ? bucket->share_elements : 0;
+        int64_t base = gradient_base(walk->program, group, bucket, walk->coordinate);
+        put_static(step, base + step->from_element * width, step->count * width, true, false);
+        put_static(step, scalar(walk, SCALAR_PAIR) + width, width, b > 0, true);
+    }
+    Step *own = walk_put(walk, STEP_OWN_LOSS, STREAM_COMPUTE);
+    own->count = owns_loss(walk);
+    put_static(own, scalar(walk, SCALAR_LOSS), width, true, false);
+    put_static(own, scalar(walk, SCALAR_PAIR), width, false, true);
+    Step *world = walk_put(walk, STEP_WORLD, STREAM_GRADIENT);
+    world->elements = 2;
+    put_static(world, scalar(walk, SCALAR_PAIR), 2 * width, true, false);
+    put_static(world, scalar(walk, SCALAR_PAIR), 2 * width, false, true);
+    Step *clip = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
+    clip->node = &walk->program->optimizer->nodes.at[walk->program->clip];
+    put_static(clip, scalar(walk, SCALAR_PAIR) + width, width, true, false);
+    put_static(clip, scalar(walk, SCALAR_COEF), width, false, true);
+}
+
+void walk_tied(Walk *walk, int g)
+{
+    const StageProgram *stage = walk->stage;
+    const Group *group = &stage->groups.at[g];
+    int width = scalar_bytes(walk);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        if (bucket->group != g)
+            continue;
+        int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
+        Step *step = walk_put(walk, STEP_TIED, STREAM_GRADIENT);
+        step->bucket = b;
+        step->peer = group->tied_stage;
+        step->elements = bucket->share_elements;
+        int64_t at = gradient_base(walk->program, group, bucket, walk->coordinate) + begin * width;
+        put_static(step, at, step->elements * width, true, false);
+        put_static(step, at, step->elements * width, false, true);
+    }
+}
+
+static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool decay)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    const Recipe *recipe = walk->program->recipe;
+    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight),
+        state = dtype_bytes(recipe->master);
+    int64_t count = end - begin;
+    int rank = walk->coordinate;
+    int64_t state_begin = begin * state;
+    Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
+    step->node = &walk->program->optimizer->nodes.at[walk->program->adamw];
+    step->bucket = index;
+    step->from_element = begin;
+    step->count = count;
+    step->decay = decay;
+    put_static(step, weight_base(walk->program, group, bucket, rank) + begin * weight,
+               count * weight, true, true);
+    put_static(step, state_base(walk->program, group, bucket, rank, group->moment1) + state_begin,
+               count * state, true, true);
+    put_static(step, state_base(walk->program, group, bucket, rank, group->moment2) + state_begin,
+               count * state, true, true);
+    put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
+               count * gradient, true, false);
+    put_static(step, scalar(walk, SCALAR_COEF), gradient, true, false);
+    put_static(step, scalar(walk, SCALAR_LR), gradient, true, false);
+    put_static(step, scalar(walk, SCALAR_STEP), gradient, true, false);
+    if (group->master != NONE)
+        put_static(step,
+                   state_base(walk->program, group, bucket, rank, group->master) + state_begin,
+                   count * state, true, true);
+}
+
+/* A bucket that AdamW does not move: on the master where there is one. */
+static void put_sign(Walk *walk, int index, int64_t begin, int64_t count)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    const Recipe *recipe = walk->program->recipe;
+    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight),
+        state = dtype_bytes(recipe->master);
+    Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
+    step->node = &walk->program->optimizer->nodes.at[walk->program->sign];
+    step->bucket = index;
+    step->from_element = begin;
+    step->count = count;
+    int rank = walk->coordinate;
+    put_static(step, weight_base(walk->program, group, bucket, rank) + begin * weight,
+               count * weight, true, true);
+    put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
+               count * gradient, true, false);
+    if (group->master != NONE)
+        put_static(step,
+                   state_base(walk->program, group, bucket, rank, group->master) + begin * state,
+                   count * state, true, true);
+}
+
+/* The optimizer on this rank's share, one Step per run of elements with one decay flag, then the
+ * way home. */
+void walk_update(Walk *walk, int index)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
+    int64_t end = begin + bucket->share_elements, at = begin;
+    if (group->rate > 0)
+        put_sign(walk, index, begin, bucket->share_elements);
+    for (int i = 0; group->rate == 0 && i < group->members.n && at < end; i++) {
+        const GroupMember *member = &group->members.at[i];
+        bool same_next =
+            i + 1 < group->members.n && group->members.at[i + 1].decay == member->decay;
+        int64_t stop = i + 1 < group->members.n ? group->members.at[i + 1].offset : group->elements;
+        if (stop <= at || (same_next && stop < end))
+            continue;
+        stop = stop < end ? stop : end;
+        put_adamw(walk, index, at, stop, member->decay);
+        at = stop;
+    }
+    put_moves_in_place(walk, index, &group->gather,
+                       weight_base(walk->program, group, bucket, walk->coordinate),
+                       dtype_bytes(walk->program->recipe->weight), begin, bucket->share_elements);
+}

@@ -1,0 +1,51 @@
+/* walk_in.h - what the parts of the walk share. Private to ir/lower. */
+#ifndef LPLAN_IR_LOWER_WALK_IN_H
+#define LPLAN_IR_LOWER_WALK_IN_H
+
+#include "ir/lower/sync.h"
+#include "ir/lower/walk.h"
+
+struct Walk {
+    Arena *arena;
+    const Program *program;
+    const StageProgram *stage;
+    int coordinate, rounds, round, entry;
+    Sync *sync;
+    VEC(Step) queue; /* Steps of the current entry */
+    int next;
+};
+
+/* Names of values: what kind, which link or edge of the chain, which copy, which micro-batch.
+ * Static memory (weights, gradients, moments, scalars) is one name: its cells never change owner.
+ */
+typedef enum {
+    NAME_STATIC = 1,
+    NAME_DATA,
+    NAME_EDGE,
+    NAME_GRAD_EDGE,
+    NAME_SAVED,
+    NAME_TEMP,
+    NAME_FETCHED, /* weights of a bucket, gathered */
+    NAME_BUFFER   /* accumulators of a bucket, of one micro-batch */
+} NameKind;
+
+/* `link` is that of the chain, or a bucket. */
+uint64_t walk_name(NameKind kind, int link, int copy, int micro);
+/* A Step of the current entry. */
+Step *walk_put(Walk *walk, StepKind kind, Stream stream);
+void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, const Copy *copy,
+                  bool read, bool write);
+
+/* walk_flat.c: what happens to flat buckets. */
+
+/* Before a link runs: the weights of buckets that it is the first to use go on their way, one link
+ * ahead. `begins`: it is the first link of its row. */
+void walk_fetch(Walk *walk, const Entry *entry, int link, bool begins);
+/* Backward of a link is done: the gradients that are complete with it go on their way. */
+void walk_close(Walk *walk, const Entry *entry, int link);
+void walk_reduce(Walk *walk, int bucket);
+void walk_tied(Walk *walk, int group);
+void walk_norm(Walk *walk);
+void walk_update(Walk *walk, int bucket);
+
+#endif
