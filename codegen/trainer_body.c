@@ -59,12 +59,26 @@ static bool adds_always(const BodyPrinter *p, int param)
     return yes > 0;
 }
 
+/* Does this accumulator begin anew with every micro-batch? The links of a class agree. */
+static bool is_buffered(const BodyPrinter *p, int param)
+{
+    for (int s = 0; s < p->t->program->stages; s++) {
+        const StageProgram *stage = &p->t->program->stage[s];
+        for (int i = 0; i < stage->links; i++) {
+            int bucket = stage->link[i].body == p->body ? stage->link[i].bucket[param] : NONE;
+            if (bucket != NONE)
+                return stage->groups.at[stage->buckets.at[bucket].group].buffered;
+        }
+    }
+    return false;
+}
+
 const char *body_first(BodyPrinter *p, int copy)
 {
     const Copy *c = body_copy(p, copy);
     if (c->param != NONE && adds_always(p, c->param))
         return "false";
-    if (c->param != NONE && plan_homes(p->t->plan, p->class).gradient)
+    if (c->param != NONE && is_buffered(p, c->param))
         return "true"; /* what earlier micro-batches left is at home */
     p->uses_first = true;
     return "first";

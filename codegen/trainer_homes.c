@@ -188,11 +188,10 @@ static void print_scatter_path(Trainer *t, Emit *out, const Group *group)
 static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
 {
     const StageProgram *stage = &t->program->stage[s];
-    bool any_ahead = false, any_behind = false;
+    bool any_ahead = false;
     for (int g = 0; g < stage->groups.n; g++) {
         bool ahead = group_folds_ahead(&stage->groups.at[g]);
         any_ahead = any_ahead || (stage->groups.at[g].buffered && ahead);
-        any_behind = any_behind || (stage->groups.at[g].buffered && !ahead);
     }
     emit_comment(out,
                  "A micro-batch's gradients of a bucket join those of the micro-batches before: "
@@ -212,6 +211,8 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
     emit_line(out, "float *buffer = flat + (begin - bucket->begin);");
     if (trainer_bucket_waits(t, out, s, PLACE_FOLD))
         emit_line(out, "lp_wait(event);");
+    if (t->program->recipe->scales_loss)
+        emit_line(out, "lp_inject(flat);");
     if (gaps) {
         emit_open(out, "for (int i = bucket->gaps; i < bucket->gaps + bucket->gap_count; i++)");
         emit_line(out, "const LpGap *gap = &stage%d_gaps[i];", s);
@@ -245,7 +246,6 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
         emit_line(out, "(void)event;");
     emit_close(out, "");
     emit_blank(out);
-    (void)any_behind;
 }
 
 void trainer_print_homes(Trainer *t, Emit *out, int s)

@@ -509,29 +509,29 @@ static void print_dump(Trainer *t, Emit *out, int s)
         emit_open_function(out, "static void stage%d_scale_gradients(State *s, float factor)", s);
         emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
-        emit_line(out,
-                  "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient);", s);
-        emit_line(out, "lp_scale(bucket->elements, flat + bucket->begin, factor);");
+        if (any_cut(t)) {
+            emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
+            emit_line(out, "const LpCut cut = group->gradient_cut;");
+            emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, cut);");
+            emit_line(out, "lp_scale(lp_block_count(bucket, cut), lp_home(s->arena, "
+                           "group->gradient, s->index, bucket, cut, begin), factor);");
+        } else {
+            emit_line(out,
+                      "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient);",
+                      s);
+            emit_line(out, "lp_scale(bucket->elements, flat + bucket->begin, factor);");
+        }
         emit_close(out, "");
         emit_close(out, "");
         emit_blank(out);
     }
     emit_comment(out, "--dump-grads: the gradients of the first step, whole, before clipping.");
     emit_open_function(out, "static void stage%d_dump(State *s)", s);
-    if (any_cut(t)) {
-        emit_line(out, "LpPart *parts = calloc(MAX_MOMENT_PARTS, sizeof *parts);");
-        emit_line(out, "if (!parts)");
-        emit_line(out, "    lp_fail(3, \"no memory for the table of the gradients\");");
+    bool cut = any_cut(t);
+    if (cut) {
         emit_line(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "    lp_wait(&s->bucket[b]);");
-        emit_line(out, "const int count = boxes_of(s, &moments[%d], GRADIENTS, parts);", s);
-        emit_line(out, "lp_save(s->rank->options->dump_grads, parts, count, LP_F32);");
-        emit_line(out, "free(parts);");
-        emit_close(out, "");
-        emit_blank(out);
-        return;
-    }
-    if (stage_communicates(stage, true)) {
+    } else if (stage_communicates(stage, true)) {
         emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "lp_wait(&s->bucket[b]);");
         emit_line(out, "stage%d_gather(s, b, stage%d_groups[stage%d_buckets[b].group].gradient%s);",
@@ -542,13 +542,22 @@ static void print_dump(Trainer *t, Emit *out, int s)
     bool scaled = t->program->recipe->scales_loss;
     if (scaled)
         emit_line(out, "const float scale = (float)s->scale; /* a power of two: exact */");
-    emit_line(out, "LpPart parts[MAX_PARTS];");
-    emit_line(out, "const int count = parts_of(s, parts, true);");
+    if (cut) {
+        emit_line(out, "LpPart *parts = calloc(MAX_MOMENT_PARTS, sizeof *parts);");
+        emit_line(out, "if (!parts)");
+        emit_line(out, "    lp_fail(3, \"no memory for the table of the gradients\");");
+        emit_line(out, "const int count = boxes_of(s, &moments[%d], GRADIENTS, parts);", s);
+    } else {
+        emit_line(out, "LpPart parts[MAX_PARTS];");
+        emit_line(out, "const int count = parts_of(s, parts, true);");
+    }
     if (scaled)
         emit_line(out, "stage%d_scale_gradients(s, 1.0f / scale);", s);
     emit_line(out, "lp_save(s->rank->options->dump_grads, parts, count, LP_F32);");
     if (scaled)
         emit_line(out, "stage%d_scale_gradients(s, scale);", s);
+    if (cut)
+        emit_line(out, "free(parts);");
     emit_close(out, "");
     emit_blank(out);
 }

@@ -70,6 +70,26 @@ Homes plan_homes(const Plan *plan, int class)
     return own ? *own : (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
 }
 
+int plan_chunk_of_link(const Plan *plan, int link)
+{
+    for (int chunk = 0; chunk < plan->chunks; chunk++)
+        if (link < plan->first_link[chunk + 1])
+            return chunk;
+    BUG("link %d lies beyond the last chunk", link);
+}
+
+Homes plan_param_homes(const Plan *plan, const NetParam *param)
+{
+    Homes homes = plan_homes(plan, param->use_class[0]);
+    int chunk[2] = {0};
+    for (int use = 0; use < param->uses; use++)
+        chunk[use] = plan_chunk_of_link(plan, param->link[use]);
+    if (param->uses == 2 && chunk[0] != chunk[1] &&
+        plan->holder[chunk[0]] == plan->holder[chunk[1]])
+        homes.gradient = homes.weight = 0;
+    return homes;
+}
+
 Homes homes_preset(const Mesh *mesh, int zero, int shard)
 {
     AtomSet all = token_atoms(mesh), near = 0;

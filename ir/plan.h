@@ -143,8 +143,13 @@ void plan_chunk_per_stage(Arena *arena, Plan *plan);
 /* The rows of the plan's schedule; NULL after an error that says why there are none. */
 const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan);
 
+/* The chunk of all stages that has a link of the chain. */
+int plan_chunk_of_link(const Plan *plan, int link);
 /* How the parameters of a class are cut. */
 Homes plan_homes(const Plan *plan, int class);
+/* How one of them is. What two chunks of a stage share is whole there: their rows lie apart, and
+ * those of other micro-batches between them. */
+Homes plan_param_homes(const Plan *plan, const NetParam *param);
 /* The sets that the words zero=0..3 and shard=… stand for on this mesh. */
 Homes homes_preset(const Mesh *mesh, int zero, int shard);
 /* And back: the words for some homes; *ret_shard is a Shard, SHARD_ALL where it says nothing. -1:

@@ -160,12 +160,11 @@ int member_uses(const Program *program, const StageProgram *stage, const Group *
                 const GroupMember *member)
 {
     const NetParam *param = &program->net->params.at[member->net_param];
-    int first = stage->link[0].link, uses = 0;
+    int uses = 0;
     (void)group;
     for (int use = 0; use < param->uses; use++) {
-        int at = param->link[use] - first;
-        uses += at >= 0 && at < stage->links &&
-                stage->link[at].body->acc_copy[param->use_param[use]] != NONE;
+        int at = stage_find_link(stage, param->link[use]);
+        uses += at != NONE && stage->link[at].body->acc_copy[param->use_param[use]] != NONE;
     }
     return uses;
 }
@@ -210,8 +209,8 @@ static bool check_addresses(Check *check, const StageProgram *stage, const Group
                               : bucket->buffer + behind * dtype_bytes(recipe->gradient);
     bool good = true;
     for (int use = 0; use < param->uses; use++) {
-        int at = param->link[use] - stage->link[0].link, p = param->use_param[use];
-        if (at < 0 || at >= stage->links)
+        int at = stage_find_link(stage, param->link[use]), p = param->use_param[use];
+        if (at == NONE)
             continue;
         const StageLink *link = &stage->link[at];
         if (link->weight[p] != weight_at || link->gradient[p] != gradient_at ||

@@ -31,10 +31,7 @@ static const Graph *class_of(const Program *program, const StageLink *link)
 
 static int stage_of_link(const Plan *plan, int link)
 {
-    for (int chunk = 0; chunk < plan->chunks; chunk++)
-        if (link < plan->first_link[chunk + 1])
-            return plan->holder[chunk];
-    BUG("link %d lies beyond the last chunk", link);
+    return plan->holder[plan_chunk_of_link(plan, link)];
 }
 
 int chunk_stage(const Program *program, int chunk)
@@ -217,8 +214,7 @@ static void add_members(Program *program, StageProgram *stage, int at)
         }
         const Copy *acc = &link->body->copies.at[link->body->acc_copy[p]];
         GroupKey key = {place_sharded(&acc->place), acc->place.partial,
-                        plan_homes(program->plan, program->net->chain.at[link->link].class), tied,
-                        graph->params.at[p].rate};
+                        plan_param_homes(program->plan, param), tied, graph->params.at[p].rate};
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};

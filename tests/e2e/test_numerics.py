@@ -27,6 +27,7 @@ ROWS = [
     ("bf16", row("llama", "dp2 tp2 sp")),  # T49: norms drift where gains see parts of the sequence
     ("bf16", row("gpt2", "pp2 dp2 recompute")),
     ("bf16", row("moe", "dp2 tp2")),
+    ("bf16", row("llama", "dp2 zero3")),
     ("fp16", row("llama", "dp2 tp2 pp2 sp")),
 ]
 # `all` among the words runs these too.
@@ -35,6 +36,8 @@ MORE = [
     ("bf16", row("mla", "dp2 pp2")),
     ("fp16", row("llama", "dp1")),
     ("fp16", row("moe", "dp2 zero0")),
+    ("bf16", row("tied", "dp2 pp2 interleaved zero3")),
+    ("fp16", row("moe", "dp2 pp2 zero2")),
 ]
 
 

@@ -80,17 +80,12 @@ ROWS = [
     row("tied", "dp2"),
     row("gpt2", "dp2 recompute"),
     row("odd", "dp3", batch=6),
-    # gradients and weights cut, too; three micro-batches and one; over the ranks of a node alone
+    # gradients and weights cut, too: three micro-batches, ends that share a weight, chunks, experts
     row("llama", "dp2 zero2", batch=6),
-    row("llama", "dp2 zero3", batch=6),
-    row("gpt2", "dp4 zero3", batch=4),
     row("tied", "dp2 zero3 recompute"),
-    row("tied", "dp2 tp2 sp zero2"),
-    row("llama", "dp2 tp2 zero3"),
-    row("llama", "dp2 pp2 1f1b zero3"),
-    row("tied", "dp2 pp2 gpipe zero3"),
-    row("tied", "dp2 pp2 1f1b zero2"),
-    row("moe", "dp2 tp2 zero3"),
+    row("llama", "dp2 tp2 pp2 1f1b zero3"),
+    row("tied", "dp2 pp2 zbv zero3"),
+    row("moe", "dp2 ep=2 zero3"),
     # tensor parallel: KV groups split, KV groups shared, sequence parallel
     row("llama", "tp2"),
     row("llama", "tp2 sp"),
