@@ -90,6 +90,10 @@ extern const char *const trainer_ring_base[RING_COUNT];
 int trainer_class_of(const Trainer *t, const StageLink *link);
 /* The copy that holds a kind of data in a body, or NONE. */
 int trainer_data_copy(const Body *body, int data);
+/* Is the accumulator of a parameter written by another link of the same stage before this one, or
+ * does it begin anew with every micro-batch? All links of a class agree. */
+bool trainer_adds_always(const Trainer *t, const Body *body, int param);
+bool trainer_begins_anew(const Trainer *t, const Body *body, int param);
 
 /* Templates of experts and their scratch, where a body has experts (trainer_experts.c). */
 void trainer_print_expert_includes(Trainer *t, Emit *out);

@@ -34,51 +34,12 @@ const char *body_writes(BodyPrinter *p, int copy)
     return var_of(p, copy, true);
 }
 
-/* Is this accumulator written by another link of the same stage before this one? All links of the
- * class must agree. */
-static bool adds_always(const BodyPrinter *p, int param)
-{
-    int yes = 0, no = 0;
-    for (int s = 0; s < p->t->program->stages; s++) {
-        const StageProgram *stage = &p->t->program->stage[s];
-        for (int i = 0; i < stage->links; i++) {
-            if (stage->link[i].body != p->body)
-                continue;
-            bool shared = !link_opens(stage, i, param);
-            yes += shared;
-            no += !shared;
-        }
-    }
-    if (yes && no && diag_errors(p->t->diag) == 0) {
-        diag_error(p->t->diag, NO_SPAN,
-                   "links of class %s that share a weight stand in one stage with others that do "
-                   "not: no trainer is printed of that",
-                   p->body->graph->name);
-        diag_help(p->t->diag, "give the shared layers a block of another name, or another stage");
-    }
-    return yes > 0;
-}
-
-/* Does this accumulator begin anew with every micro-batch? The links of a class agree. */
-static bool is_buffered(const BodyPrinter *p, int param)
-{
-    for (int s = 0; s < p->t->program->stages; s++) {
-        const StageProgram *stage = &p->t->program->stage[s];
-        for (int i = 0; i < stage->links; i++) {
-            int bucket = stage->link[i].body == p->body ? stage->link[i].bucket[param] : NONE;
-            if (bucket != NONE)
-                return stage->groups.at[stage->buckets.at[bucket].group].buffered;
-        }
-    }
-    return false;
-}
-
 const char *body_first(BodyPrinter *p, int copy)
 {
     const Copy *c = body_copy(p, copy);
-    if (c->param != NONE && adds_always(p, c->param))
+    if (c->param != NONE && trainer_adds_always(p->t, p->body, c->param))
         return "false";
-    if (c->param != NONE && is_buffered(p, c->param))
+    if (c->param != NONE && trainer_begins_anew(p->t, p->body, c->param))
         return "true"; /* what earlier micro-batches left is at home */
     p->uses_first = true;
     return "first";

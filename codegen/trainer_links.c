@@ -154,3 +154,39 @@ void trainer_print_link_tables(Trainer *t, Emit *out, int s)
         }
     }
 }
+
+bool trainer_adds_always(const Trainer *t, const Body *body, int param)
+{
+    int yes = 0, no = 0;
+    for (int s = 0; s < t->program->stages; s++) {
+        const StageProgram *stage = &t->program->stage[s];
+        for (int i = 0; i < stage->links; i++) {
+            if (stage->link[i].body != body)
+                continue;
+            bool shared = !link_opens(stage, i, param);
+            yes += shared;
+            no += !shared;
+        }
+    }
+    if (yes && no && diag_errors(t->diag) == 0) {
+        diag_error(t->diag, NO_SPAN,
+                   "links of class %s that share a weight stand in one stage with others that do "
+                   "not: no trainer is printed of that",
+                   body->graph->name);
+        diag_help(t->diag, "give the shared layers a block of another name, or another stage");
+    }
+    return yes > 0;
+}
+
+bool trainer_begins_anew(const Trainer *t, const Body *body, int param)
+{
+    for (int s = 0; s < t->program->stages; s++) {
+        const StageProgram *stage = &t->program->stage[s];
+        for (int i = 0; i < stage->links; i++) {
+            int bucket = stage->link[i].body == body ? stage->link[i].bucket[param] : NONE;
+            if (bucket != NONE)
+                return stage->groups.at[stage->buckets.at[bucket].group].buffered;
+        }
+    }
+    return false;
+}
