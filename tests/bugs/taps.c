@@ -145,12 +145,21 @@ static const char *const says[TAP_COUNT][PIECES] = {
     [TAP_OVERLAP] = {"stage 0", "scratch", "share bytes "},
 };
 
-static bool says_all(const char *text, TapKind kind)
+/* The same of weights that come together for each use. */
+static const char *const says_fetched[PIECES] = {"rank ", "bytes ", "of the fetched weights",
+                                                 "all_gather", "does not wait for"};
+
+static bool has_pieces(const char *text, const char *const *piece)
 {
-    for (int k = 0; k < PIECES && says[kind][k]; k++)
-        if (!strstr(text, says[kind][k]))
+    for (int k = 0; k < PIECES && piece[k]; k++)
+        if (!strstr(text, piece[k]))
             return false;
     return true;
+}
+
+static bool says_all(const char *text, TapKind kind)
+{
+    return has_pieces(text, says[kind]) || (kind == TAP_GATHER && has_pieces(text, says_fetched));
 }
 
 /* The scratch area begins where the area before it still goes on. */
