@@ -307,7 +307,7 @@ static void eval_iota(const Eval *e)
 {
     int s = eval_only_letter(e->node->sig.base);
     for (int64_t i = 0; i < e->extent[s]; i++)
-        e->out[0][i] = (double)(e->origin[s] + i + e->node->attrs.iota.offset);
+        e->out[0][i] = (double)(eval_position(e, s, i) + e->node->attrs.iota.offset);
 }
 
 /* Positions that begin anew in every document. */
@@ -315,7 +315,7 @@ static void eval_places(const Eval *e)
 {
     int s = eval_only_letter(e->node->sig.base);
     WALK(w, e, e->set[MAX_IN])
-    *eval_out(e, &w, 0) = (double)(e->origin[s] + w.index[s]) - eval_in(e, &w, 0) +
+    *eval_out(e, &w, 0) = (double)eval_position(e, s, w.index[s]) - eval_in(e, &w, 0) +
                           (double)e->node->attrs.iota.offset;
 }
 
@@ -338,7 +338,7 @@ static void eval_slopes(const Eval *e)
         for (int a = 0; a < e->graph->values.at[e->node->out[0]].axes; a++) {
             int l = e->node->sig.out[0][a];
             int64_t all = e->net->dims.at[e->node->sig.dim[l]].extent;
-            head = head * all + e->origin[l] + w.index[l];
+            head = head * all + eval_position(e, l, w.index[l]);
             heads *= all;
         }
         *eval_out(e, &w, 0) = alibi_slope(head, heads);
@@ -354,7 +354,7 @@ static uint32_t drawn_word(const Eval *e, const EvalWalk *w, int64_t site)
     for (int a = value->axes - 1; a >= 0; a--) {
         int l = e->node->sig.out[0][a];
         const Dim *dim = &e->net->dims.at[value->dim[a]];
-        int64_t at = e->origin[l] + w->index[l];
+        int64_t at = eval_position(e, l, w->index[l]);
         if (dim->kind == DIM_BATCH) {
             sample = e->draw->sample + at;
             continue;

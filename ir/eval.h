@@ -17,8 +17,8 @@ typedef struct EvalDraw {
 } EvalDraw;
 
 /* One op on one block. in and out are dense and row-major in the local extents of their letters;
- * ids are whole numbers. extent: per letter, of the block. origin: per letter, the global index
- * where the block begins; read for `base` letters only. draw: NULL is that
+ * ids are whole numbers. extent: per letter, of the block. origin: per letter, the global place
+ * where the block begins, of positions in the net's order; read for `base` letters only. draw: NULL is that
  * of seed, layer and sample 0. An output may not share memory with an input. */
 void eval_node(const Net *net, const Graph *graph, const Node *node, const double *const *in,
                double *const *out, const int64_t extent[MAX_LETTERS],
@@ -39,7 +39,7 @@ bool eval_param_decays(const Net *net, int i);
 double eval_param_rate(const Net *net, int i);
 
 /* Loss summed over the micro-batches, and per NetParam the gradient summed over micro-batches and
- * uses; grad NULL: forward only. */
+ * uses; grad NULL: forward only. Whatever order the net has, here the sequence lies as it is. */
 double eval_net(const Net *net, const double *const *param, const EvalBatch *batch,
                 int micro_batches, double *const *grad);
 

@@ -123,10 +123,12 @@ double eval_net(const Net *net, const double *const *param, const EvalBatch *bat
     Arena *keep = arena_new("eval uses"), *arena = arena_new("eval values");
     int **use = find_uses(net, keep);
     double loss = 0;
+    Net plain = *net;
+    plain.runs = 0;
     for (int i = 0; grad && i < net->params.n; i++)
         memset(grad[i], 0, (size_t)eval_param_elements(net, i) * sizeof(double));
     for (int mb = 0; mb < micro_batches; mb++) {
-        loss += run_batch(net, param, &batch[mb], use, grad, arena);
+        loss += run_batch(&plain, param, &batch[mb], use, grad, arena);
         arena_reset(arena);
     }
     arena_free(arena);

@@ -92,7 +92,7 @@ void eval_rope(const Eval *e)
     {
         const double *x = e->in[0] + w.offset[0];
         double *y = eval_out(e, &w, 0);
-        double position = (double)(e->origin[s] + w.index[s]);
+        double position = (double)eval_position(e, s, w.index[s]);
         if (e->node->ins > 1)
             position -= eval_in(e, &w, 1);
         for (int64_t i = 0; i < half; i++) {
@@ -115,7 +115,7 @@ void eval_temper(const Eval *e)
     int s = eval_only_letter(e->node->sig.base);
     WALK(w, e, e->set[0])
     {
-        double position = (double)(e->origin[s] + w.index[s] + t->ahead);
+        double position = (double)(eval_position(e, s, w.index[s]) + t->ahead);
         double factor = 1 + t->scale * log(1 + floor(position / t->length));
         *eval_out(e, &w, 0) = factor * eval_in(e, &w, 0);
     }
@@ -127,7 +127,6 @@ void eval_temper(const Eval *e)
  * node may lack, or NONE. */
 typedef struct Heads {
     int s, t, d, v;
-    int64_t base_q, base_k;
     int slopes, starts, words;
 } Heads;
 
@@ -139,8 +138,6 @@ static Heads heads_of(const Eval *e)
     h.slopes = attention_slopes(e->graph, e->node);
     h.starts = attention_starts(e->graph, e->node);
     h.words = attention_words(e->graph, e->node);
-    h.base_q = e->origin[h.s];
-    h.base_k = e->origin[h.t];
     return h;
 }
 
@@ -148,8 +145,8 @@ static Heads heads_of(const Eval *e)
 static bool visible(const Eval *e, const Heads *h, const EvalWalk *w, int64_t key)
 {
     const Attr_attention *a = &e->node->attrs.attention;
-    int64_t query = h->base_q + w->index[h->s];
-    key += h->base_k;
+    int64_t query = eval_position(e, h->s, w->index[h->s]);
+    key = eval_position(e, h->t, key);
     if (h->starts != NONE && (double)key < eval_in(e, w, h->starts))
         return false;
     if (a->chunk > 0 && query / a->chunk != key / a->chunk)
@@ -182,7 +179,8 @@ static double score(const Eval *e, const EvalWalk *w, const Heads *h, int64_t ke
         *ret_slope = 1 - t * t;
     }
     if (h->slopes != NONE) {
-        int64_t ahead = h->base_k + key - (h->base_q + w->index[h->s]);
+        int64_t ahead =
+            eval_position(e, h->t, key) - eval_position(e, h->s, w->index[h->s]);
         x += eval_in(e, w, h->slopes) * (double)ahead;
     }
     bool poisoned = h->starts != NONE && isnan(eval_in(e, w, h->starts));
@@ -198,7 +196,7 @@ static double kept(const Eval *e, const EvalWalk *w, const Heads *h, int64_t key
     word = eval_in(e, w, h->words);
     if (isnan(word))
         return NAN;
-    bool drops = rng_drop_word((uint64_t)word, DRAW_OF_ROW, (uint64_t)(h->base_k + key)) <
+    bool drops = rng_drop_word((uint64_t)word, DRAW_OF_ROW, (uint64_t)eval_position(e, h->t, key)) <
                  rng_drop_below(rate);
     return drops ? 0 : 1 / (1 - rate);
 }

@@ -50,6 +50,12 @@ static inline double eval_in(const Eval *e, const EvalWalk *w, int i)
     return e->in[i][w->offset[i]];
 }
 
+/* The position at an index of a letter of the block. */
+static inline int64_t eval_position(const Eval *e, int letter, int64_t index)
+{
+    return dim_position(e->net, e->node->sig.dim[letter], e->origin[letter] + index);
+}
+
 static inline double *eval_out(const Eval *e, const EvalWalk *w, int o)
 {
     return &e->out[o][w->offset[MAX_IN + o]];

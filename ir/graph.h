@@ -157,6 +157,8 @@ typedef struct Net {
     DimId batch, sequence;
     int64_t room_percent; /* rows that a rank has room for where they are cut by whom they name, in
                               hundredths of an even share; 0: for all that can come */
+    int64_t runs;         /* the order of the sequence: cut into this many runs, it has run i and run
+                             runs - 1 - i side by side (zigzag); 0: its positions in a row */
 } Net;
 
 /* An empty Net. */
@@ -257,6 +259,26 @@ int64_t node_flops_local(const Net *net, const Node *node, const int64_t extent[
 /* Scratch bytes of one launch on a block, by the rule of the op's row in kernels.def. */
 int64_t node_workspace_bytes(const Graph *graph, const Node *node,
                              const int64_t extent[MAX_LETTERS], int threads);
+
+/* ---- cover.c: where the places of a dim are, and who may be seen from there ---- */
+
+/* A shard is a block of places. Those of the sequence are in the program's order, the same for all
+ * values (Net.runs); a place of any other dim is its position. */
+int64_t dim_position(const Net *net, DimId dim, int64_t place);
+/* The node needs the sequence as it lies: a letter of it may not be split and is told no origin. */
+bool node_needs_order(const Net *net, const Node *node);
+/* Of a node that sets positions of the sequence against others, on the block with these origins and
+ * extents per letter: how many pairs of a query and a key of one row may meet. What data say
+ * (documents) hides nothing here. */
+int64_t node_pairs(const Net *net, const Node *node, const int64_t origin[MAX_LETTERS],
+                   const int64_t extent[MAX_LETTERS]);
+/* Of two positions it asks only which comes first: a block that meets itself is right in any order
+ * that keeps them. */
+bool node_only_orders(const Graph *graph, const Node *node);
+/* 0 of the pairs, all, or some of them: those on a diagonal. */
+typedef enum { COVER_EMPTY, COVER_FULL, COVER_DIAGONAL } Cover;
+Cover node_cover(const Net *net, const Node *node, const int64_t origin[MAX_LETTERS],
+                 const int64_t extent[MAX_LETTERS]);
 
 /* Text form: prints and parses back to an equal net; reports every fault it finds. */
 void net_put_text(Str *str, const Net *net);

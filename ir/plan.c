@@ -16,6 +16,8 @@ int dtype_bytes(DType dtype)
 
 const char *const cross_text[CROSS_COUNT] = {
     [CROSS_GATHER] = "gather", [CROSS_HEADS] = "heads", [CROSS_RING] = "ring"};
+const char *const order_text[ORDER_COUNT] = {
+    [ORDER_IDENTITY] = "identity", [ORDER_ZIGZAG] = "zigzag"};
 
 static const Recipe recipes[] = {
     {"fp32", DT_F32, DT_F32, DT_F32, DT_F32, false, false},
@@ -128,6 +130,7 @@ Pins pins_none(void)
                   .recompute = -1,
                   .cp_by = -1,
                   .cp_heads = -1,
+                  .order = -1,
                   .ep = -1,
                   .room = -1,
                   .shard = -1,
@@ -228,6 +231,17 @@ static bool pin_cross(Diag *diag, const char *text, Pins *ret)
     return false;
 }
 
+static bool pin_order(Diag *diag, const char *text, Pins *ret)
+{
+    for (int i = 0; i < ORDER_COUNT; i++)
+        if (str_eq(text, order_text[i])) {
+            ret->order = i;
+            return true;
+        }
+    diag_error(diag, NO_SPAN, "pin order=%s: identity or zigzag", text);
+    return false;
+}
+
 /* Less than an even share is never enough for all. */
 static bool room_is_enough(Diag *diag, const Pins *pins)
 {
@@ -242,8 +256,8 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
     static const char *const keys[] = {
-        "tp",   "cp",    "dp",        "pp",  "cp_heads", "chunks", "ep",     "zero", "sp",
-        "room", "block", "recompute", "mbs", "schedule", "cp_by",  "layers", "shard"};
+        "tp",   "cp",    "dp",        "pp",  "cp_heads", "chunks", "ep",     "zero",  "sp",
+        "room", "block", "recompute", "mbs", "schedule", "cp_by",  "layers", "shard", "order"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -255,6 +269,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
                    room_is_enough(diag, ret);
     if (str_eq(key, "cp_by"))
         return pin_cross(diag, value, ret);
+    if (str_eq(key, "order"))
+        return pin_order(diag, value, ret);
     if (str_eq(key, "recompute")) {
         ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
         if (ret->recompute >= 0)
@@ -286,8 +302,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
               near ? "did you mean %s?"
-                   : "pins are tp cp dp pp cp_by cp_heads ep room zero shard sp block recompute "
-                     "mbs schedule chunks layers",
+                   : "pins are tp cp dp pp cp_by cp_heads order ep room zero shard sp block "
+                     "recompute mbs schedule chunks layers",
               near);
     return false;
 }
@@ -370,6 +386,18 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     }
     *ret = mesh;
     return true;
+}
+
+AtomSet mesh_zigzag(const Mesh *mesh, int cp_heads)
+{
+    AtomSet heads = role_first_atoms(mesh, ROLE_CP, cp_heads);
+    return (AtomSet)(role_atoms(mesh, ROLE_CP) & ~heads);
+}
+
+void plan_tell(const Plan *plan, Net *net)
+{
+    net->room_percent = plan->room_percent;
+    net->runs = plan->zigzag ? 2 * (int64_t)mesh_extent(&plan->mesh, plan->zigzag) : 0;
 }
 
 AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent)

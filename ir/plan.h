@@ -72,6 +72,8 @@ typedef struct Plan {
     int64_t pad_vocabulary;
     int64_t room_percent; /* of rows that meet their experts on other ranks: Net.room_percent */
     ScheduleKind schedule;
+    AtomSet zigzag;      /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
+                            as it is */
     const Schedule *table; /* the rows of SCHEDULE_TABLE */
     int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
                       */
@@ -90,6 +92,11 @@ typedef struct Plan {
 typedef enum { CROSS_GATHER, CROSS_HEADS, CROSS_RING, CROSS_COUNT } Cross;
 extern const char *const cross_text[CROSS_COUNT];
 
+/* The order of the sequence in the program: its positions in a row, or two runs a cp rank so that
+ * all see equally much of what a causal mask leaves. */
+typedef enum { ORDER_IDENTITY, ORDER_ZIGZAG, ORDER_COUNT } SequenceOrder;
+extern const char *const order_text[ORDER_COUNT];
+
 enum { MAX_CUTS = 256 };
 
 /* Which of the atoms that cut tokens cut homes: all; those inside a unit of the fastest link; those
@@ -103,6 +110,7 @@ typedef struct Pins {
     int shard;                               /* a Shard */
     int cp_by;                               /* a Cross, of the cp ranks that cp_heads leaves */
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
+    int order;    /* a SequenceOrder, over the cp ranks that cp_heads leaves */
     int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */
     int room;     /* rows of experts a rank has room for, in percent of an even share; 0: all that
                      can come */
@@ -137,6 +145,12 @@ typedef struct Degrees {
 bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret);
 /* The first atoms of a role, in rank order, that are `extent` ranks together. */
 AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);
+
+/* The atoms that a zigzag deals the sequence out to: those of cp that do not exchange heads for it
+ * (degrees.cp_heads). */
+AtomSet mesh_zigzag(const Mesh *mesh, int cp_heads);
+/* What a net has of a plan beyond its extents: room for rows, the order of the sequence. */
+void plan_tell(const Plan *plan, Net *net);
 
 /* One chunk on every stage. */
 void plan_chunk_per_stage(Arena *arena, Plan *plan);

@@ -160,6 +160,8 @@ json_t *plan_json(const Plan *plan, const Net *net)
         json_object_set_new(root, "gradient_atoms", atoms_json(plan->gradient_atoms));
     if (plan->weight_atoms)
         json_object_set_new(root, "weight_atoms", atoms_json(plan->weight_atoms));
+    if (plan->zigzag)
+        json_object_set_new(root, "zigzag", atoms_json(plan->zigzag));
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
         json_object_set_new(root, "rows", plan_rows_json(plan));
@@ -455,7 +457,8 @@ static bool read_mesh(Json root, Plan *plan)
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
     plan->weight_atoms = homes.weight;
-    return good;
+    return good &&
+           (!json_has(root, "zigzag") || read_atoms(json_get(root, "zigzag"), plan, &plan->zigzag));
 }
 
 static bool read_numbers(Json root, Plan *plan)
@@ -534,7 +537,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "micro_batches", "pad_vocabulary", "schedule",       "first_link",
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
-        "chunks",        "table",          "room_percent"};
+        "chunks",        "table",          "room_percent",   "zigzag"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
@@ -547,7 +550,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
     Net *net = model_read_as(arena, diag, json_get(root, "model"), &reading);
     if (!net)
         return false;
-    net->room_percent = plan->room_percent;
+    plan_tell(plan, net);
     Json classes = json_get(root, "classes");
     if (!json_want_array(classes))
         return false;

@@ -106,6 +106,35 @@ static bool verify_mesh(const Verify *v)
     return true;
 }
 
+/* Runs of one length, and no node that counts along a sequence that is dealt out. */
+static bool verify_order(const Verify *v)
+{
+    const Net *net = v->net;
+    int64_t runs = 2 * (int64_t)mesh_extent(&v->plan->mesh, v->plan->zigzag);
+    if (v->plan->zigzag == 0)
+        return true;
+    if (v->plan->job.sequence % runs != 0) {
+        fault(v, at_key(v->file, "zigzag"),
+              SAY(v, "a sequence of %lld is not cut into %lld runs of a zigzag",
+                  (long long)v->plan->job.sequence, (long long)runs));
+        diag_help(v->diag, "use a sequence of %lld, or order=identity",
+                  (long long)((v->plan->job.sequence + runs - 1) / runs * runs));
+        return false;
+    }
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
+            const Node *node = &net->classes.at[c]->nodes.at[n];
+            if (!node_needs_order(net, node))
+                continue;
+            fault(v, at_key(v->file, "zigzag"),
+                  SAY(v, "%s of class %s counts along the sequence, which a zigzag deals out",
+                      node->name, net->classes.at[c]->name));
+            diag_help(v->diag, "plan with --pin order=identity");
+            return false;
+        }
+    return true;
+}
+
 static bool verify_cuts(const Verify *v)
 {
     const Plan *plan = v->plan;
@@ -365,6 +394,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     Verify v = {plan, net, arena_new("verify"), diag, file};
     bool good = verify_counts(&v); /* each says all it finds */
     good = verify_mesh(&v) && good;
+    good = verify_order(&v) && good;
     good = verify_cuts(&v) && good;
     good = verify_homes(&v) && good;
     good = good && verify_schedule(&v);

@@ -174,6 +174,8 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
             str_putf(&text, " heads %d x", pins->cp_heads);
         if (pins->cp_by >= 0)
             str_putf(&text, " %s", cross_text[pins->cp_by]);
+        if (pins->order == ORDER_ZIGZAG)
+            str_putf(&text, " %s", order_text[pins->order]);
     }
     if (pins->zero && pins->dp * pins->cp > 1)
         str_putf(&text, ", ZeRO-%d", pins->zero);

@@ -150,6 +150,27 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
     return false;
 }
 
+/* A zigzag cuts the sequence into two runs a rank that has a part of it where positions meet. */
+static bool order_fits(Diag *diag, int64_t sequence, const Pins *pins)
+{
+    if (pins->order != ORDER_ZIGZAG || pins->cp == 1)
+        return true;
+    int heads = pins->cp_heads > 1 ? pins->cp_heads : 1, runs = 2 * (pins->cp / heads);
+    if (pins->cp > 1 && (pins->cp_by == CROSS_HEADS || runs == 2)) {
+        diag_error(diag, NO_SPAN, "pin order=zigzag: these cp ranks hold whole sequences");
+        diag_help(diag, "leave order out, or let some cp ranks cut the sequence: --pin cp_by=ring");
+        return false;
+    }
+    if (pins->cp > 1 && sequence % runs != 0) {
+        diag_error(diag, NO_SPAN, "a sequence of %lld does not divide by the %d runs of a zigzag",
+                   (long long)sequence, runs);
+        diag_help(diag, "pad the sequence to %lld, or leave order=zigzag out",
+                  (long long)((sequence + runs - 1) / runs * runs));
+        return false;
+    }
+    return true;
+}
+
 /* What the sequence must divide by: the cp ranks, and twice as many where they share causal work.
  */
 bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
@@ -167,7 +188,7 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
         diag_help(diag, "cp_heads of the cp ranks exchange heads, the others do as cp_by says");
         return false;
     }
-    return true;
+    return order_fits(diag, sequence, pins);
 }
 
 bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)

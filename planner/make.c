@@ -21,6 +21,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.cp = 1;
     if (pins.dp < 0 && pins.tp * pins.cp * pins.pp > 0)
         pins.dp = problem->ranks / (pins.tp * pins.cp * pins.pp);
+    if (pins.order < 0)
+        pins.order = ORDER_IDENTITY;
     if (pins.ep < 0)
         pins.ep = 1;
     if (pins.room < 0)
@@ -48,6 +50,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, "cp_by=%s,", cross_text[pins->cp_by]);
     if (pins->cp > 1 && pins->cp_heads > 1)
         str_putf(&text, "cp_heads=%d,", pins->cp_heads);
+    if (pins->cp > 1 && pins->order == ORDER_ZIGZAG)
+        str_putf(&text, "order=%s,", order_text[pins->order]);
     str_putf(&text, "dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->dp,
              pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none", pins->schedule,
              (long long)pins->micro_batch);
@@ -164,11 +168,13 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->holder = rows->holder;
     Net *net = net_resize(arena, key.spread.routed ? problem->routed : problem->net,
                           pins->micro_batch * pins->dp, plan->pad_vocabulary);
-    net->room_percent = plan->room_percent;
     Degrees degrees = spread_degrees(&key.spread, pins->dp, net);
     degrees.ep = key.spread.routed ? pins->ep : 1;
     if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
         return NULL;
+    if (key.spread.zigzag)
+        plan->zigzag = mesh_zigzag(&plan->mesh, key.spread.cp_heads);
+    plan_tell(plan, net);
     Homes homes = homes_preset(&plan->mesh, pins->zero, pins->shard);
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
@@ -268,6 +274,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.cp = spread.cp;
     pins.cp_by = spread.cp_by;
     pins.cp_heads = spread.cp_heads > 1 ? spread.cp_heads : -1;
+    pins.order = spread.zigzag ? ORDER_ZIGZAG : ORDER_IDENTITY;
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     pins.pp = plan->stages;
     pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));

@@ -60,6 +60,8 @@ static json_t *placement_json(const Assessment *it)
                             json_integer(pins->cp_heads > 1 ? pins->cp_heads : 1));
         json_object_set_new(object, "cp_by",
                             pins->cp_by >= 0 ? json_string(cross_text[pins->cp_by]) : json_null());
+        json_object_set_new(object, "order",
+                            json_string(order_text[pins->order > 0 ? pins->order : 0]));
     }
     json_object_set_new(object, "block",
                         pins->block >= 0 ? json_integer(pins->block) : json_null());

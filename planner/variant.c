@@ -73,16 +73,17 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
 
 Spread spread_of_pins(const Pins *pins)
 {
-    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1, pins->ep > 1};
+    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1, pins->ep > 1, false};
     if (pins->cp > 1 && pins->cp_heads > 1)
         spread.cp_heads = pins->cp_heads;
+    spread.zigzag = pins->cp > 1 && pins->order == ORDER_ZIGZAG;
     return spread;
 }
 
 bool spread_same(const Spread *a, const Spread *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
-           a->routed == b->routed;
+           a->routed == b->routed && a->zigzag == b->zigzag;
 }
 
 Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
@@ -102,7 +103,10 @@ static AtomSet spread_heads(const Spread *spread, const Mesh *mesh)
 
 static unsigned spread_cross(const Spread *spread)
 {
-    return spread->cp_by >= 0 ? 1u << spread->cp_by : (1u << CROSS_COUNT) - 1;
+    unsigned all = (1u << CROSS_COUNT) - 1;
+    if (spread->zigzag) /* whole sequences would gain nothing by it */
+        all &= ~(1u << CROSS_HEADS);
+    return spread->cp_by >= 0 ? 1u << spread->cp_by : all;
 }
 
 VariantKey key_of_pins(const Pins *pins)
@@ -271,6 +275,8 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
     Degrees degrees = spread_degrees(spread, 1, width->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
         return NULL;
+    if (spread->zigzag)
+        width->net->runs = 2 * (spread->cp / spread->cp_heads);
     width->pricer = (Pricer){problem->cluster, width->net, &width->mesh,
                              recipe_by_name(problem->job.recipe), 0};
     MovePrice moves = pricer_moves(&width->pricer);
@@ -293,7 +299,7 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
         .mesh = plan->mesh,
         .class = plan->class};
     variant->key.spread = spread_of_plan(plan, net);
-    variant->net->room_percent = plan->room_percent;
+    plan_tell(plan, variant->net);
     return variant;
 }
 
@@ -331,7 +337,8 @@ Spread spread_of_plan(const Plan *plan, const Net *net)
                      .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
                      .cp_heads = 1,
                      .cp_by = -1,
-                     .routed = plan->mesh.ep != 0};
+                     .routed = plan->mesh.ep != 0,
+                     .zigzag = plan->zigzag != 0};
     if (spread.cp > 1)
         crossing(plan, net, &spread);
     return spread;

@@ -51,6 +51,7 @@ typedef struct Spread {
     int tp, cp, cp_heads; /* cp_heads: 1 when no atoms are set apart for them */
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
+    bool zigzag;          /* the order of the sequence */
 } Spread;
 Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);

@@ -25,6 +25,7 @@ typedef enum {
     MUTATE_TURN,   /* blocks are passed on the other way round */
     MUTATE_SLOT,   /* a kernel reads its ring slot of the next micro-batch */
     MUTATE_FORGET, /* a gradient's home loses what earlier micro-batches left */
+    MUTATE_RUN,    /* the runs of a block are taken for one: where data are read, or by one node */
     MUTATE_COUNT
 } MutationKind;
 extern const char *const mutation_text[MUTATE_COUNT];

@@ -381,6 +381,8 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->job.sequence =
         5 * mesh_extent(&image->mesh,
                         (AtomSet)(atoms[net->sequence] | role_atoms(&image->mesh, ROLE_TP)));
+    if (image->zigzag) /* every shard has two runs, of places enough to be told apart */
+        image->job.sequence *= 2;
     ImageChain links = image_chain(arena, plan, net, image->chunks);
     image->first_link = links.first_link;
     image->model = ARENA_NEW(arena, JsonDoc);
@@ -393,6 +395,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     if (!small)
         return NULL;
     CHECK(links.links.n == small->chain.n);
+    plan_tell(image, small);
     if (!copy_choices(plan, net, image, small, &links)) {
         diag_error(diag, NO_SPAN, "two kinds of layers become one when this model shrinks");
         diag_help(diag, "make their attributes differ by more than a window's length");

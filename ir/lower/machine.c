@@ -79,9 +79,10 @@ BlockMap machine_block(const Machine *machine, const Body *body, const Copy *cop
 {
     const Net *net = machine->program->net;
     const Value *value = &body->graph->values.at[copy->value];
-    BlockMap map = {.axes = value->axes};
+    BlockMap map = {.net = net, .axes = value->axes};
     coordinate = mesh_turned(machine_mesh(machine), &copy->ring, coordinate, -copy->turn);
     for (int a = 0; a < value->axes; a++) {
+        map.dim[a] = value->dim[a];
         map.local[a] = copy->local[a];
         map.whole[a] = net->dims.at[value->dim[a]].extent;
         map.origin[a] =
@@ -94,7 +95,8 @@ int64_t block_index(const BlockMap *map, int64_t local)
 {
     int64_t index = 0, scale = 1;
     for (int a = map->axes - 1; a >= 0; a--) {
-        index += (map->origin[a] + local % map->local[a]) * scale;
+        index +=
+            dim_position(map->net, map->dim[a], map->origin[a] + local % map->local[a]) * scale;
         local /= map->local[a];
         scale *= map->whole[a];
     }

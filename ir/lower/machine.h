@@ -10,9 +10,11 @@ enum {
     WIDTH = 8       /* bytes of an element: everything is fp64 here */
 };
 
-/* A local block in its whole value. */
+/* A local block in its whole value, in whose order the net's places are. */
 typedef struct BlockMap {
+    const Net *net;
     int axes;
+    DimId dim[MAX_AXES];
     int64_t local[MAX_AXES], origin[MAX_AXES], whole[MAX_AXES];
 } BlockMap;
 
@@ -64,7 +66,7 @@ void machine_compare_norm(Machine *machine, int round);
 const Mesh *machine_mesh(const Machine *machine);
 Rank *machine_rank(const Machine *machine, int stage, int coordinate);
 BlockMap machine_block(const Machine *machine, const Body *body, const Copy *copy, int coordinate);
-/* Index in the whole value of a local element. */
+/* Index of a local element in the whole value, its positions in a row. */
 int64_t block_index(const BlockMap *map, int64_t local);
 
 /* Meets other ranks: a collective, not a local move. */

@@ -7,8 +7,9 @@
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
 
-const char *const mutation_text[MUTATE_COUNT] = {
-    "none", "skip", "average", "short", "stale", "peer", "base", "own", "turn", "slot", "forget"};
+const char *const mutation_text[MUTATE_COUNT] = {"none",  "skip", "average", "short",
+                                                 "stale", "peer", "base",    "own",
+                                                 "turn",  "slot", "forget",  "run"};
 
 static bool same_site(const Site *a, const Site *b)
 {
@@ -216,6 +217,49 @@ static void put_bases(Machine *machine, const Step *step)
     }
 }
 
+/* All operands of the i-th node that have the sequence have one block of it, this rank's own. */
+static bool meets_itself(const Machine *machine, const Step *step, int i)
+{
+    const Node *node = &step->body->graph->nodes.at[step->inst->node[i]];
+    const AtomList *own = NULL;
+    for (int k = 0; k < node->ins; k++) {
+        const Copy *copy = &step->body->copies.at[step->inst->bind_in[i][k]];
+        const Value *value = &step->body->graph->values.at[copy->value];
+        for (int a = 0; a < value->axes; a++) {
+            if (value->dim[a] != machine->program->net->sequence)
+                continue;
+            if (copy->turn != 0 || (own && memcmp(own, &copy->place.shard[a], sizeof *own) != 0))
+                return false;
+            own = &copy->place.shard[a];
+        }
+    }
+    /* two runs: more would not come in order */
+    return own && list_extent(machine_mesh(machine), own) * 2 == machine->program->net->runs;
+}
+
+/* Nodes that are told where the sequence's places are. */
+static void put_runs(Machine *machine, const Step *step)
+{
+    const Net *net = machine->program->net;
+    if (net->runs == 0)
+        return;
+    if (step->kind == STEP_LOAD)
+        put_site(machine, site_of(machine, MUTATE_RUN, step));
+    for (int i = 0; step->kind == STEP_KERNEL && i < step->inst->nodes; i++) {
+        const Node *node = &step->body->graph->nodes.at[step->inst->node[i]];
+        bool told = false;
+        for (int l = 0; l < node->sig.letters; l++)
+            told |= (node->sig.base >> l & 1) && node->sig.dim[l] == net->sequence;
+        if (!told)
+            continue;
+        Site site = site_of(machine, MUTATE_RUN, step);
+        site.node = step->inst->node[i];
+        if (node_only_orders(step->body->graph, node) && meets_itself(machine, step, i))
+            site.equivalent = "a shard that meets itself has its positions in order";
+        put_site(machine, site);
+    }
+}
+
 /* The ring in which a link finds a saved operand, or NULL. The input of a layer that backward reads
  * lies in a saved ring too, but for the chunk's first. */
 static const Ring *saved_ring(const Program *program, const StageProgram *stage, int link, int copy)
@@ -323,8 +367,11 @@ void machine_find_sites(Machine *machine)
                 put_messages(machine, step);
             if (step->kind == STEP_KERNEL && step->inst) {
                 put_bases(machine, step);
+                put_runs(machine, step);
                 put_slots(machine, step);
             }
+            if (step->kind == STEP_LOAD)
+                put_runs(machine, step);
             put_owners(machine, step);
             put_folds(machine, step);
         }
@@ -367,7 +414,9 @@ const char *machine_site_name(Arena *arena, const Machine *machine, const Mutati
     const Site *site = &machine->sites.at[mutation->site];
     Str text = str_new(arena);
     str_putf(&text, "%s ", mutation_text[site->kind]);
-    if (site->node != NONE)
+    if (site->node != NONE && site->letter == NONE)
+        str_putf(&text, "%s", site->body->graph->nodes.at[site->node].name);
+    else if (site->node != NONE)
         str_putf(&text, "letter %c of %s",
                  site->body->graph->nodes.at[site->node].sig.letter[site->letter],
                  site->body->graph->nodes.at[site->node].name);

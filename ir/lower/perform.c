@@ -105,7 +105,10 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
             target[k] = copy_block(machine, rank, step, step->inst->bind_out[i][k], scratch, fused);
             out[k] = ARENA_ARRAY(scratch, double, copy->elements);
         }
-        eval_node(machine->program->net, body->graph, node, in, out, extent, origin, &draw);
+        Net net = *machine->program->net;
+        if (site_hits(machine, MUTATE_RUN, step) && machine->site->node == step->inst->node[i])
+            net.runs = 0;
+        eval_node(&net, body->graph, node, in, out, extent, origin, &draw);
         for (int k = 0; k < node->outs; k++) {
             const Copy *copy = &body->copies.at[step->inst->bind_out[i][k]];
             for (int64_t e = 0; e < copy->elements; e++)
@@ -215,6 +218,9 @@ static void run_load(Machine *machine, Rank *rank, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[rank->stage];
     const EvalBatch *batch = step_batch(machine, step);
+    Net net = *machine->program->net;
+    if (site_hits(machine, MUTATE_RUN, step))
+        net.runs = 0;
     for (int k = 0; k < step->operands; k++) {
         const Copy *copy = step->operand[k].copy;
         for (int i = 0; i < stage->links; i++) {
@@ -222,6 +228,7 @@ static void run_load(Machine *machine, Rank *rank, const Step *step)
             if (copy < body->copies.at || copy >= body->copies.at + body->copies.n)
                 continue;
             BlockMap map = machine_block(machine, body, copy, rank->coordinate);
+            map.net = &net;
             double *to = at_operand(rank, &step->operand[k]);
             for (int64_t e = 0; e < copy->elements; e++)
                 to[e] = batch->data[body->graph->values.at[copy->value].out][block_index(&map, e)];
