@@ -86,6 +86,7 @@ typedef struct RowTurn { /* of a rope: the columns [0, turned) are turned in pai
     bool interleaved;
     int axis;          /* of the space: positions */
     int base;          /* base argument of the positions */
+    int64_t run, runs; /* the order of the sequence: runs of this length, 0 where it lies as it is */
     int starts;        /* argument that positions are counted from, or NONE */
     double gain;       /* on cosines and sines */
     double *frequency; /* turned / 2 of them, radians a position */
@@ -136,6 +137,8 @@ TermId term_of_operand(RowBuilder *b, int node, int operand); /* element of node
 TermId term_base(RowBuilder *b, int copy, int axis, const char *name);
 TermId term_argument(RowBuilder *b, RowBase base); /* any kind of base */
 TermId term_whole(RowBuilder *b, int64_t number);
+/* The position at a place of a dim, in the net's order. */
+TermId term_position(RowBuilder *b, DimId dim, TermId place);
 /* Where the element is along an axis of a copy, counted globally. */
 TermId term_place(RowBuilder *b, int copy, int axis);
 /* The same in this block alone; other axes may have gone into one with it. */

@@ -250,6 +250,9 @@ static TermId rope(Rule *r)
     p->turn.turned = a->rotary;
     p->turn.interleaved = a->interleaved;
     p->turn.base = p->terms.at[base].ref;
+    const Net *net = r->b->body->net;
+    p->turn.runs = net->runs;
+    p->turn.run = net->runs ? net->dims.at[net->sequence].extent / net->runs : 0;
     p->turn.frequency = frequency;
     p->turn.gain = rope_gain(a);
     p->turn.starts = r->at->ins > 1 ? p->terms.at[in(r, 1)].ref : NONE;
@@ -273,6 +276,15 @@ static TermId unless_padding(Rule *r, int copy, TermId term, double padding)
     p->used = dim->used;
     p->used_base = p->terms.at[base].ref;
     return term_new(r->b, TERM_VALID, term, num(r, padding), NONE);
+}
+
+/* Where a column, that of an axis of the sequence, is in it. */
+static TermId column_position(Rule *r, int copy, int axis)
+{
+    const Value *value = &r->b->body->graph->values.at[r->b->body->copies.at[copy].value];
+    return term_position(r->b, value->dim[axis],
+                         add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
+                             term_base(r->b, copy, axis, "base_s")));
 }
 
 /* The column of this rank's block that the label names; outside of it on all ranks but one. */
@@ -351,6 +363,7 @@ static TermId drawn_word(Rule *r, int64_t site)
                 batch ? "sample" : arena_printf(r->b->program->arena, "base_%c", dim->letter);
             RowBase base = {name, batch ? BASE_SAMPLE : BASE_ORIGIN, out, a, 0};
             TermId at = add(r, term_part(r->b, out, a), term_argument(r->b, base));
+            at = term_position(r->b, value->dim[a], at);
             index = index == NONE ? at : add(r, mul(r, index, term_whole(r->b, dim->used)), at);
         }
     TermId seed = term_argument(r->b, (RowBase){"seed", BASE_SEED, NONE, NONE, 0});
@@ -455,13 +468,10 @@ static TermId one_output(Rule *r)
         return rope(r);
     case OP_IOTA:
         return add(r, num(r, (double)r->attrs->iota.offset),
-                   add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
-                       term_base(r->b, out, 0, "base_s")));
+                   column_position(r, out, 0));
     case OP_PLACES:
         return sub(r,
-                   add(r, num(r, (double)r->attrs->iota.offset),
-                       add(r, term_new(r->b, TERM_INDEX, NONE, NONE, NONE),
-                           term_base(r->b, out, 1, "base_s"))),
+                   add(r, num(r, (double)r->attrs->iota.offset), column_position(r, out, 1)),
                    in(r, 0));
     case OP_VMAX:
         return named(r, "max", call(r, TERM_MAX, unless_padding(r, x, in(r, 0), -HUGE_VAL)));

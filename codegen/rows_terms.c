@@ -127,6 +127,16 @@ TermId term_whole(RowBuilder *b, int64_t number)
                               .number = (double)number});
 }
 
+TermId term_position(RowBuilder *b, DimId dim, TermId place)
+{
+    const Net *net = b->body->net;
+    if (dim != net->sequence || net->runs == 0)
+        return place;
+    return term_new(b, TERM_POSITION, place,
+                    term_whole(b, net->dims.at[dim].extent / net->runs),
+                    term_whole(b, net->runs));
+}
+
 TermId term_part(RowBuilder *b, int copy, int axis)
 {
     const RowProgram *p = b->program;
@@ -163,7 +173,7 @@ TermId term_place(RowBuilder *b, int copy, int axis)
                                                                 .level = LEVEL_ROW,
                                                                 .of = {NONE, NONE, NONE},
                                                                 .ref = row});
-    return term_new(b, TERM_ADD, local, base, NONE);
+    return term_position(b, dim, term_new(b, TERM_ADD, local, base, NONE));
 }
 
 TermId term_load(RowBuilder *b, int arg, int64_t offset)

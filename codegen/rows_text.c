@@ -172,6 +172,11 @@ static const char *word_of(const Target *target, const char *name, size_t n)
     BUG("target %s has no word for %.*s", target->name, (int)n, name);
 }
 
+const char *text_word(const Target *target, const char *name)
+{
+    return word_of(target, name, strlen(name));
+}
+
 static char *operand_text(RowPrinter *p, const Term *term, int k, int lane);
 
 static char *pattern_text(RowPrinter *p, const Term *term, int lane)

@@ -11,6 +11,8 @@ bool rows_has_columns(const RowProgram *program);
 
 /* The format's first %s replaced. */
 const char *text_fill(Arena *arena, const char *format, const char *x);
+/* How the target spells a word of terms.def. */
+const char *text_word(const Target *target, const char *name);
 const char *text_number(Arena *arena, const Target *target, double x);
 /* Elements from an argument's start to this row; NULL for none. */
 const char *text_row_offset(const RowPrinter *p, const RowArg *arg);

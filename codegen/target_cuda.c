@@ -131,6 +131,7 @@ const Target target_cuda = {
               {"erf", "erff"},
               {"sigmoid", "lp_sigmoid"},
               {"draw", "lp_draw"},
+              {"position", "lp_position"},
               {"inf", "LP_INF"}},
     .cosine = "cosf(position * frequency[i])",
     .sine = "sinf(position * frequency[i])",

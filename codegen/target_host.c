@@ -137,6 +137,7 @@ const Target target_host = {
               {"erf", "lp_erff"},
               {"sigmoid", "lp_sigmoidf"},
               {"draw", "lp_draw"},
+              {"position", "lp_position"},
               {"inf", "INFINITY"}},
     .cosine = "cosine[i]",
     .sine = "sine[i]",

@@ -275,6 +275,11 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
     if (words != NONE)
         emit_line(p->emit, ".words = %s, .below = %uu, .kept = %s,", body_reads(p, in[words]),
                   rng_drop_below(a->drop), float_text(p, 1 / (1 - a->drop)));
+    const Net *net = p->t->net;
+    if (net->runs)
+        emit_line(p->emit, ".run = %lld, .runs = %lld,",
+                  (long long)(net->dims.at[net->sequence].extent / net->runs),
+                  (long long)net->runs);
     p->emit->depth--;
     emit_line(p->emit, "};");
     note_widths(p->t, d, e);

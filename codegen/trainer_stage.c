@@ -218,6 +218,21 @@ static const char *begin_text(Trainer *t, const Copy *copy, int axis)
                         (long long)copy->local[axis]);
 }
 
+/* A shard of a sequence that is dealt out: where each of its runs begins, or the part of a run that
+ * it has. */
+static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *args)
+{
+    long long run = t->net->dims.at[t->net->sequence].extent / t->net->runs,
+              each = copy->local[1] < run ? copy->local[1] : run, n = copy->local[1] / each;
+    Str begin = str_new(t->arena);
+    const char *base = begin_text(t, copy, 1);
+    for (int i = 0; i < n; i++)
+        str_putf(&begin, "%s(int)lp_position(%s + %lld, %lld, %lld)", i ? ", " : "", base, i * each,
+                 run, (long long)t->net->runs);
+    emit_line(out, "lp_batch_runs(step, micro, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
+              begin_text(t, copy, 0), (long long)copy->local[0], n, each, begin.at, args);
+}
+
 /* One call for all data that lie alike on the ranks. */
 static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
 {
@@ -241,9 +256,12 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
             else
                 str_put(&args, ", NULL");
         }
-        emit_line(out, "lp_batch(step, micro, %s, %lld, %s, %lld%s);", begin_text(t, copy, 0),
-                  (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
-                  args.at);
+        if (t->net->runs)
+            print_runs(t, out, copy, args.at);
+        else
+            emit_line(out, "lp_batch(step, micro, %s, %lld, %s, %lld%s);", begin_text(t, copy, 0),
+                      (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
+                      args.at);
     }
     const Copy *weight = find_data(stage, chunk, DATA_WEIGHT);
     if (t->program->recipe->scales_loss && weight)

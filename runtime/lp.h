@@ -221,6 +221,12 @@ void lp_poll(void);
 void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
               int32_t *ids, int32_t *labels, float *weight, int32_t *starts);
 
+/* The same of a sequence that is dealt out: `runs` runs of `each` positions, which begin at
+ * pos_begin[0], [1], ..., side by side: [rows][runs * each]. */
+void lp_batch_runs(int64_t step, int micro, int row_begin, int rows, int runs, int each,
+                   const int *pos_begin, int32_t *ids, int32_t *labels, float *weight,
+                   int32_t *starts);
+
 /* ---- parameters ---- */
 
 /* A box of a logical tensor held densely, row-major, by this rank. dims is the stored shape or any

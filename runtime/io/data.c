@@ -222,8 +222,29 @@ static int document_start(const LpData *data, int64_t at, int pos)
     return pos;
 }
 
-void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
-              int32_t *ids, int32_t *labels, float *weight, int32_t *starts)
+/* One run of one row, whose first token is `at`; outputs point at its first cell, or are NULL. */
+static void read_run(LpData *data, const LpJob *job, int64_t at, int pos_begin, int positions,
+                     float share, int32_t *ids, int32_t *labels, float *weight, int32_t *starts)
+{
+    int start = starts ? document_start(data, at, pos_begin) : 0;
+    for (int i = 0; i < positions; i++) {
+        int64_t token = at + pos_begin + i;
+        if (ids)
+            ids[i] = token_at(data, token % data->tokens);
+        if (labels)
+            labels[i] = token_at(data, (token + 1) % data->tokens);
+        if (weight)
+            weight[i] = !job->packed || is_valid(data, token % data->tokens) ? share : 0;
+        if (starts && i > 0 && begins_document(data, token % data->tokens))
+            start = pos_begin + i;
+        if (starts)
+            starts[i] = start;
+    }
+}
+
+void lp_batch_runs(int64_t step, int micro, int row_begin, int rows, int runs, int each,
+                   const int *pos_begin, int32_t *ids, int32_t *labels, float *weight,
+                   int32_t *starts)
 {
     const LpSelf *self = lp_self;
     const LpJob *job = self->rank.job;
@@ -232,19 +253,18 @@ void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, i
     for (int row = 0; row < rows; row++) {
         int64_t at = first_token(data, job,
                                  (step * job->micro_batches + micro) * job->rows + row_begin + row);
-        int start = starts ? document_start(data, at, pos_begin) : 0;
-        for (int i = 0; i < positions; i++) {
-            int64_t cell = (int64_t)row * positions + i, token = at + pos_begin + i;
-            if (ids)
-                ids[cell] = token_at(data, token % data->tokens);
-            if (labels)
-                labels[cell] = token_at(data, (token + 1) % data->tokens);
-            if (weight)
-                weight[cell] = !job->packed || is_valid(data, token % data->tokens) ? share : 0;
-            if (starts && i > 0 && begins_document(data, token % data->tokens))
-                start = pos_begin + i;
-            if (starts)
-                starts[cell] = start;
+        for (int run = 0; run < runs; run++) {
+            int64_t cell = ((int64_t)row * runs + run) * each;
+            read_run(data, job, at, pos_begin[run], each, share, ids ? ids + cell : NULL,
+                     labels ? labels + cell : NULL, weight ? weight + cell : NULL,
+                     starts ? starts + cell : NULL);
         }
     }
+}
+
+void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
+              int32_t *ids, int32_t *labels, float *weight, int32_t *starts)
+{
+    lp_batch_runs(step, micro, row_begin, rows, 1, positions, &pos_begin, ids, labels, weight,
+                  starts);
 }

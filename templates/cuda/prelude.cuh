@@ -209,3 +209,10 @@ LP_DEVICE float lp_block_max(float x, float *shared)
     __syncthreads();
     return lp_lanes_max(lane < warps ? shared[lane] : -LP_INF, 32);
 }
+
+/* The position at a place of a sequence that is dealt out: templates/host/math.h. */
+LP_DEVICE long long lp_position(long long place, long long run, long long runs)
+{
+    const long long at = place / run;
+    return (at % 2 == 0 ? at / 2 : runs - 1 - at / 2) * run + place % run;
+}

@@ -13,6 +13,9 @@
  * i). With words a share of the softmax is dropped, or multiplied by `kept`, as
  * lp_draw(words[b][i][g][r], -1, base_k + j) says; the sum of the row counts all shares.
  *
+ * With runs > 0 rows are places of a sequence dealt out, and positions above those of lp_position:
+ * tiles end where a run does.
+ *
  * Tensors of the sequence are LpReal (real.h), l, delta and all scratch fp32. Layout: q, dq
  * [b][s][g][r][d]; o, dout [b][s][g][r][e]; k, dk [b][t][g][d]; v, dv [b][t][g][e]; l, delta
  * [b][s][g][r]. The strides are of one position, so that q, k, v may be parts of one wider row. A
@@ -33,11 +36,15 @@
 
 /* One query tile of one head. q, o point at its first row, k and v at the head's row 0, l at its
  * first row with step l_step. */
-static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, const LpSight *sight,
-                                                      int i0, int queries, const LpReal *q,
-                                                      const LpReal *k, const LpReal *v, LpReal *o,
-                                                      float *l, long l_step, float *scratch)
+static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *all, const LpSight *sight,
+                                                      LpSpan tile, const LpReal *q, const LpReal *k,
+                                                      const LpReal *v, LpReal *o, float *l,
+                                                      long l_step, float *scratch)
 {
+    LpAttention here = lp_attention_at(all, tile);
+    const LpAttention *a = &here;
+    const int i0 = tile.begin;
+    const int queries = tile.end - tile.begin;
     const int n = LP_ATTENTION_QUERIES;
     const int wide = LP_TILE_ROUND(queries);
     const int ep = LP_TILE_ROUND(a->e);
@@ -50,41 +57,47 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *a, cons
     float *shrink = sum + n;
     float *room = shrink + n;
     long k_stride = 0;
-    int first = 0;
-    int last = 0;
+    int started = 0;
 
-    lp_attention_keys(a, sight, i0, queries, &first, &last);
     lp_real_transpose(queries, a->d, q, a->q_stride, qt, n, a->scale);
-    if (first >= last) {
-        lp_clear_rows(queries, ep, acc, ep);
-    }
     for (int i = 0; i < wide; i++) {
         peak[i] = -INFINITY;
         sum[i] = 0.0f;
     }
-    for (int j0 = first; j0 < last; j0 += LP_ATTENTION_KEYS) {
-        const LpTilePair p = lp_tile_pair(a, sight, i0, queries, j0, last);
-        const float *keys =
-            lp_real_rows(p.keys, a->d, k + j0 * a->k_stride, a->k_stride, room, &k_stride);
-        lp_tile_scores(a, &p, a->d, keys, k_stride, qt, st);
-        if (lp_attention_bends(a)) {
-            lp_tile_bend(a, &p, st, NULL, NULL);
-        }
-        lp_tile_softmax(a, &p, st, peak, sum, shrink);
-        if (p.words) {
-            lp_tile_drop(a, &p, st);
-        }
-        if (j0 > first) {
-            for (int i = 0; i < queries; i++) {
-                float *row = acc + (long)i * ep;
+    for (LpSpan span = {0}; span.end < a->t;) {
+        int first = 0;
+        int last = 0;
+        span = lp_span(all, all->base_k, a->t, span.end);
+        here.base_k = span.base;
+        lp_attention_keys(a, sight, tile, span, &first, &last);
+        for (int j0 = first; j0 < last; j0 += LP_ATTENTION_KEYS) {
+            const LpTilePair p = lp_tile_pair(a, sight, i0, queries, j0, last);
+            const float *keys =
+                lp_real_rows(p.keys, a->d, k + j0 * a->k_stride, a->k_stride, room, &k_stride);
+            lp_tile_scores(a, &p, a->d, keys, k_stride, qt, st);
+            if (lp_attention_bends(a)) {
+                lp_tile_bend(a, &p, st, NULL, NULL);
+            }
+            lp_tile_softmax(a, &p, st, peak, sum, shrink);
+            if (p.words) {
+                lp_tile_drop(a, &p, st);
+            }
+            if (started) {
+                for (int i = 0; i < queries; i++) {
+                    float *row = acc + (long)i * ep;
 #pragma omp simd
-                for (int x = 0; x < ep; x++) {
-                    row[x] *= shrink[i];
+                    for (int x = 0; x < ep; x++) {
+                        row[x] *= shrink[i];
+                    }
                 }
             }
+            lp_real_pack(p.keys, a->e, v + j0 * a->v_stride, a->v_stride, vp, ep, 1.0f);
+            lp_tile_over_keys(a, &p, ep, st, vp, ep, acc, ep, started);
+            started = 1;
         }
-        lp_real_pack(p.keys, a->e, v + j0 * a->v_stride, a->v_stride, vp, ep, 1.0f);
-        lp_tile_over_keys(a, &p, ep, st, vp, ep, acc, ep, j0 > first);
+    }
+    if (!started) {
+        lp_clear_rows(queries, ep, acc, ep);
     }
     for (int i = 0; i < queries; i++) {
         const float *row = acc + (long)i * ep;
@@ -109,7 +122,7 @@ static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpR
                                                  const LpReal *k, const LpReal *v, LpReal *o,
                                                  float *l, void *scratch, int threads)
 {
-    const int tiles = (a->s + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
+    const int tiles = lp_query_tiles(a);
     const int heads = a->g * a->r;
     const long tasks = (long)a->b * heads * tiles;
 #pragma omp parallel num_threads(threads)
@@ -118,14 +131,13 @@ static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpR
             (float *)scratch + lp_thread_index() * LP_ATTENTION_FORWARD_FLOATS(a->d, a->e);
 #pragma omp for schedule(static)
         for (long task = 0; task < tasks; task++) {
-            const int i0 = lp_tile_order((int)(task % tiles), tiles) * LP_ATTENTION_QUERIES;
+            const LpSpan tile = lp_query_tile(a, lp_tile_order((int)(task % tiles), tiles));
             const int head = (int)(task / tiles % heads);
             const long batch = task / tiles / heads;
             const long kv = head / a->r;
-            const long row = batch * a->s + i0;
+            const long row = batch * a->s + tile.begin;
             const LpSight sight = lp_attention_sight(a, batch, head);
-            lp_attention_forward_tile(a, &sight, i0, lp_min_int(LP_ATTENTION_QUERIES, a->s - i0),
-                                      q + row * a->q_stride + (long)head * a->d,
+            lp_attention_forward_tile(a, &sight, tile, q + row * a->q_stride + (long)head * a->d,
                                       k + batch * a->t * a->k_stride + kv * a->d,
                                       v + batch * a->t * a->v_stride + kv * a->e,
                                       o + row * a->o_stride + (long)head * a->e,
@@ -318,31 +330,41 @@ typedef struct LpBackwardHead {
     LpSight sight;
 } LpBackwardHead;
 
-/* Query tile i0 of one head against the keys [from, to) that it sees; dq, or the sums, may be off
+/* A query tile of one head against the keys [from, to) that it sees; dq, or the sums, may be off
  * (NULL). */
-static LP_MAYBE_UNUSED void lp_backward_queries(const LpAttention *a, const LpBackwardTile *w,
-                                                const LpBackwardHead *h, int i0, int from, int to,
-                                                int want_dq, const LpBackwardSums *sums)
+static LP_MAYBE_UNUSED void lp_backward_queries(const LpAttention *all, const LpBackwardTile *w,
+                                                const LpBackwardHead *h, LpSpan tile, int from,
+                                                int to, int want_dq, const LpBackwardSums *sums)
 {
-    const int queries = lp_min_int(LP_ATTENTION_QUERIES, a->s - i0);
+    LpAttention here = lp_attention_at(all, tile);
+    const LpAttention *a = &here;
+    const int i0 = tile.begin;
+    const int queries = tile.end - tile.begin;
     const int dp = LP_TILE_ROUND(a->d);
     const long heads = (long)a->g * a->r;
-    int first = 0;
-    int last = 0;
-    lp_attention_keys(a, &h->sight, i0, queries, &first, &last);
-    from = from > first ? from : first;
-    to = lp_min_int(to, last);
-    if (from < to) {
-        lp_backward_load(a, w, queries, h->q + i0 * a->q_stride, h->dout + i0 * a->do_stride,
-                         h->l + i0 * heads, h->delta + i0 * heads, heads);
-    } else if (want_dq) {
-        lp_clear_rows(queries, dp, w->dq, dp);
+    int started = 0;
+    for (LpSpan span = {0}; span.end < a->t;) {
+        int first = 0;
+        int last = 0;
+        span = lp_span(all, all->base_k, a->t, span.end);
+        here.base_k = span.base;
+        lp_attention_keys(a, &h->sight, tile, span, &first, &last);
+        first = from > first ? from : first;
+        last = lp_min_int(to, last);
+        if (first < last && !started) {
+            lp_backward_load(a, w, queries, h->q + i0 * a->q_stride, h->dout + i0 * a->do_stride,
+                             h->l + i0 * heads, h->delta + i0 * heads, heads);
+        }
+        for (int j0 = first; j0 < last; j0 += LP_ATTENTION_KEYS) {
+            const LpTilePair p = lp_tile_pair(a, &h->sight, i0, queries, j0, last);
+            const int set_or_add = started ? LP_DQ_ADD : LP_DQ_SET;
+            lp_backward_pair(a, w, &p, h->k + j0 * a->k_stride, h->v + j0 * a->v_stride, sums,
+                             want_dq ? set_or_add : LP_DQ_SKIP);
+            started = 1;
+        }
     }
-    for (int j0 = from; j0 < to; j0 += LP_ATTENTION_KEYS) {
-        const LpTilePair p = lp_tile_pair(a, &h->sight, i0, queries, j0, last);
-        const int set_or_add = j0 == from ? LP_DQ_SET : LP_DQ_ADD;
-        lp_backward_pair(a, w, &p, h->k + j0 * a->k_stride, h->v + j0 * a->v_stride, sums,
-                         want_dq ? set_or_add : LP_DQ_SKIP);
+    if (want_dq && !started) {
+        lp_clear_rows(queries, dp, w->dq, dp);
     }
     for (int i = 0; want_dq && i < queries; i++) {
         const float *row = w->dq + (long)i * dp;
@@ -410,12 +432,13 @@ static LP_MAYBE_UNUSED void lp_backward_keys(const LpAttention *a, const LpBackw
     LpReal *dk = first.dk + from * a->dk_stride;
     LpReal *dv = first.dv + from * a->dv_stride;
     const LpBackwardSums sums = lp_backward_sums(a, w, dk, dv, from);
+    const int tiles = lp_query_tiles(a);
     lp_clear_rows(to - from, a->d, sums.dk, sums.dk_stride);
     lp_clear_rows(to - from, a->e, sums.dv, sums.dv_stride);
     for (int r = 0; r < a->r; r++) {
         const LpBackwardHead h = lp_backward_head(a, all, batch, group * a->r + r);
-        for (int i0 = 0; i0 < a->s; i0 += LP_ATTENTION_QUERIES) {
-            lp_backward_queries(a, w, &h, i0, from, to, want_dq, &sums);
+        for (int tile = 0; tile < tiles; tile++) {
+            lp_backward_queries(a, w, &h, lp_query_tile(a, tile), from, to, want_dq, &sums);
         }
     }
     lp_backward_round(to - from, a->d, sums.dk, sums.dk_stride, dk, a->dk_stride);
@@ -434,7 +457,7 @@ static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const Lp
 {
     const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, {NULL, 0.0f, NULL}};
     const int heads = a->g * a->r;
-    const int tiles_q = (a->s + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
+    const int tiles_q = lp_query_tiles(a);
     const int tiles_k = (a->t + LP_ATTENTION_KEYS - 1) / LP_ATTENTION_KEYS;
     const long groups = (long)a->b * a->g;
     const long rounds = (groups + threads - 1) / threads;
@@ -458,7 +481,7 @@ static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const Lp
             const int part = lp_tile_order((int)(task % tiles_q), tiles_q);
             const int head = (int)(task / tiles_q % heads);
             const LpBackwardHead h = lp_backward_head(a, &all, task / tiles_q / heads, head);
-            lp_backward_queries(a, &w, &h, part * LP_ATTENTION_QUERIES, 0, a->t, 1, NULL);
+            lp_backward_queries(a, &w, &h, lp_query_tile(a, part), 0, a->t, 1, NULL);
         }
     }
 }

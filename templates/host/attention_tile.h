@@ -45,7 +45,7 @@ typedef struct LpAttention {
     float scale;
     int causal;
     int window;          /* 0: none */
-    long base_q, base_k; /* global position of row 0 of q and of k */
+    long base_q, base_k; /* global place of row 0 of q and of k */
     int chunk;           /* 0: none */
     float softcap;       /* 0: none */
     const float *slopes; /* [g][r], or NULL */
@@ -53,7 +53,15 @@ typedef struct LpAttention {
     const int *words;    /* [b][s][g][r], or NULL: what each row draws by, to drop shares out */
     unsigned below;      /* a share is dropped when its word is below this */
     float kept;          /* what the others are multiplied by */
+    long run, runs;      /* places are those of a sequence dealt out (lp_position); 0: positions */
 } LpAttention;
+
+/* Rows [begin, end) of queries or keys that are neighbours in position too: row i is at base + i.
+ */
+typedef struct LpSpan {
+    int begin, end;
+    long base;
+} LpSpan;
 
 /* One tile of keys j0 .. j0 + keys against one tile of queries i0 .. i0 + queries. */
 typedef struct LpTilePair {
@@ -80,6 +88,52 @@ static LP_INLINE int lp_min_int(int x, int y)
 static LP_INLINE int lp_clamp_int(long x, int low, int high)
 {
     return x < low ? low : x > high ? high : (int)x;
+}
+
+/* The rows from `from` on, of n whose first one is at place `base`, to the end of their run. */
+static LP_INLINE LpSpan lp_span(const LpAttention *a, long base, int n, int from)
+{
+    if (a->runs == 0) {
+        return (LpSpan){from, n, base};
+    }
+    const long place = base + from;
+    const int end = lp_clamp_int(from + a->run - place % a->run, 0, n);
+    return (LpSpan){from, end, lp_position(place, a->run, a->runs) - from};
+}
+
+/* Tiles of queries: each has neighbours in position alone. */
+static LP_INLINE int lp_query_tiles(const LpAttention *a)
+{
+    int tiles = 0;
+    for (LpSpan q = {0}; q.end < a->s;) {
+        q = lp_span(a, a->base_q, a->s, q.end);
+        tiles += (q.end - q.begin + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
+    }
+    return tiles;
+}
+
+static LP_INLINE LpSpan lp_query_tile(const LpAttention *a, int index)
+{
+    LpSpan q = {0};
+    while (q.end < a->s) {
+        q = lp_span(a, a->base_q, a->s, q.end);
+        const int tiles = (q.end - q.begin + LP_ATTENTION_QUERIES - 1) / LP_ATTENTION_QUERIES;
+        if (index < tiles) {
+            break;
+        }
+        index -= tiles;
+    }
+    q.begin += index * LP_ATTENTION_QUERIES;
+    q.end = lp_min_int(q.end, q.begin + LP_ATTENTION_QUERIES);
+    return q;
+}
+
+/* The same attention where rows of a tile of queries and of a span of keys are neighbours. */
+static LP_INLINE LpAttention lp_attention_at(const LpAttention *a, LpSpan q)
+{
+    LpAttention at = *a;
+    at.base_q = q.base;
+    return at;
 }
 
 static LP_INLINE LpSight lp_attention_sight(const LpAttention *a, long batch, int head)
@@ -110,10 +164,13 @@ static LP_INLINE long lp_last_key(const LpAttention *a, long base_q, long base_k
     return last;
 }
 
-/* The keys that a tile of queries sees: [*ret_first, *ret_last), the first on a tile border. */
-static LP_MAYBE_UNUSED void lp_attention_keys(const LpAttention *a, const LpSight *sight, int i0,
-                                              int queries, int *ret_first, int *ret_last)
+/* The keys of a span that a tile of queries sees: [*ret_first, *ret_last), the first on a tile
+ * border, counted from the span's begin. base_q and base_k of `a` are those of tile and span. */
+static LP_MAYBE_UNUSED void lp_attention_keys(const LpAttention *a, const LpSight *sight, LpSpan q,
+                                              LpSpan k, int *ret_first, int *ret_last)
 {
+    const int i0 = q.begin;
+    const int queries = q.end - q.begin;
     long first = lp_first_key(a, a->base_q, a->base_k, i0);
     if (sight->starts) {
         long earliest = sight->starts[i0];
@@ -123,8 +180,10 @@ static LP_MAYBE_UNUSED void lp_attention_keys(const LpAttention *a, const LpSigh
         }
         first = earliest - a->base_k > first ? earliest - a->base_k : first;
     }
-    *ret_first = lp_clamp_int(first, 0, a->t) / LP_ATTENTION_KEYS * LP_ATTENTION_KEYS;
-    *ret_last = lp_clamp_int(lp_last_key(a, a->base_q, a->base_k, i0 + queries - 1, a->t), 0, a->t);
+    const int skipped = lp_clamp_int(first, k.begin, k.end) - k.begin;
+    *ret_first = k.begin + skipped / LP_ATTENTION_KEYS * LP_ATTENTION_KEYS;
+    *ret_last = lp_clamp_int(lp_last_key(a, a->base_q, a->base_k, i0 + queries - 1, k.end), k.begin,
+                             k.end);
 }
 
 static LP_MAYBE_UNUSED LpTilePair lp_tile_pair(const LpAttention *a, const LpSight *sight, int i0,

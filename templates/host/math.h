@@ -1,5 +1,5 @@
 /* math.h - exp, log, tanh, erf and sigmoid for float as straight-line polynomials that vectorise;
- * bf16 and fp16.
+ * bf16 and fp16; where the places of a sequence are.
  *
  * Why not libm: its vector forms are reached only under -ffast-math, and their bits follow the
  * glibc of the machine. These depend on the compiled code alone. The polynomials are minimax fits
@@ -176,6 +176,14 @@ static inline float lp_float_of_f16(uint16_t x)
     const uint32_t finite = u < 0x00800000u ? small : normal;
     const uint32_t bits = u >= 0x0f800000u ? u + 0x70000000u : finite;
     return lp_float_of_bits(bits | (uint32_t)(x & 0x8000u) << 16);
+}
+
+/* The position at a place of a sequence that is dealt out: of `runs` runs of `run` positions, run i
+ * and run runs - 1 - i lie side by side. */
+static inline long lp_position(long place, long run, long runs)
+{
+    const long at = place / run;
+    return (at % 2 == 0 ? at / 2 : runs - 1 - at / 2) * run + place % run;
 }
 
 #endif

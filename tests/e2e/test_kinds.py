@@ -27,16 +27,23 @@ MORE = {
 }
 # Sequences cut over ranks: masks of every kind, heads that do and do not divide.
 CONTEXT = {
-    "bloom": {"cp2 gather": {"cp": 2, "cp_by": "gather"}},
+    "bloom": {"cp2 gather": {"cp": 2, "cp_by": "gather"},
+              "cp2 ring zigzag": {"cp": 2, "cp_by": "ring", "order": "zigzag"}},
     "deepseek_v3": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
     "gemma2": {"cp2 heads": {"cp": 2, "cp_by": "heads"}},
-    "gpt_oss": {"cp2 gather": {"cp": 2, "cp_by": "gather"}, "cp4 ring": {"cp": 4, "cp_by": "ring"}},
-    "llama4": {"cp2 ring": {"cp": 2, "cp_by": "ring"}},
+    "gpt_oss": {"cp2 gather": {"cp": 2, "cp_by": "gather"}, "cp4 ring": {"cp": 4, "cp_by": "ring"},
+                "cp4 ring zigzag": {"cp": 4, "cp_by": "ring", "order": "zigzag"}},
+    "llama4": {"cp2 ring": {"cp": 2, "cp_by": "ring"},
+               "cp2 gather zigzag": {"cp": 2, "cp_by": "gather", "order": "zigzag"}},
     "qwen3": {
         "dp2.cp2 gather": {"dp": 2, "cp": 2, "cp_by": "gather"},
         "cp4 heads x ring": {"cp": 4, "cp_heads": 2, "cp_by": "ring"},
         "tp2+sp.cp2 heads": {"tp": 2, "sp": 1, "cp": 2, "cp_by": "heads"},
         "pp2.cp2": {"pp": 2, "cp": 2},
+        "cp4 ring zigzag": {"cp": 4, "cp_by": "ring", "order": "zigzag"},
+        "cp2 gather zigzag": {"cp": 2, "cp_by": "gather", "order": "zigzag"},
+        "tp2+sp.cp4 heads x ring zigzag": {"tp": 2, "sp": 1, "cp": 4, "cp_heads": 2, "cp_by": "ring",
+                                           "order": "zigzag"},
     },
 }
 # Experts shared by data-parallel ranks: their rows travel.
