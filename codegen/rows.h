@@ -84,11 +84,12 @@ typedef struct RowBase {
 typedef struct RowTurn { /* of a rope: the columns [0, turned) are turned in pairs */
     int64_t turned;
     bool interleaved;
-    int axis;          /* of the space: positions */
-    int base;          /* base argument of the positions */
-    int64_t run, runs; /* the order of the sequence: runs of this length, 0 where it lies as it is */
-    int starts;        /* argument that positions are counted from, or NONE */
-    double gain;       /* on cosines and sines */
+    int axis; /* of the space: positions */
+    int base; /* base argument of the positions */
+    int64_t run,
+        runs;    /* the order of the sequence: runs of this length, 0 where it lies as it is */
+    int starts;  /* argument that positions are counted from, or NONE */
+    double gain; /* on cosines and sines */
     double *frequency; /* turned / 2 of them, radians a position */
 } RowTurn;
 

@@ -467,11 +467,9 @@ static TermId one_output(Rule *r)
     case OP_ROPE:
         return rope(r);
     case OP_IOTA:
-        return add(r, num(r, (double)r->attrs->iota.offset),
-                   column_position(r, out, 0));
+        return add(r, num(r, (double)r->attrs->iota.offset), column_position(r, out, 0));
     case OP_PLACES:
-        return sub(r,
-                   add(r, num(r, (double)r->attrs->iota.offset), column_position(r, out, 1)),
+        return sub(r, add(r, num(r, (double)r->attrs->iota.offset), column_position(r, out, 1)),
                    in(r, 0));
     case OP_VMAX:
         return named(r, "max", call(r, TERM_MAX, unless_padding(r, x, in(r, 0), -HUGE_VAL)));

@@ -340,9 +340,8 @@ static void print_turn_tables(RowPrinter *p)
                *axis = p->program->axis[turn->axis].name;
     const char *position = arena_printf(p->arena, "%s + %s", base, axis);
     if (turn->runs)
-        position = arena_printf(p->arena, "%s(%s, %lldL, %lldL)",
-                                text_word(p->target, "position"), position, (long long)turn->run,
-                                (long long)turn->runs);
+        position = arena_printf(p->arena, "%s(%s, %lldL, %lldL)", text_word(p->target, "position"),
+                                position, (long long)turn->run, (long long)turn->runs);
     if (turn->starts != NONE)
         position = arena_printf(p->arena, "%s - %s", position,
                                 text_element(p, &p->program->args.at[turn->starts], NULL));

@@ -132,8 +132,7 @@ TermId term_position(RowBuilder *b, DimId dim, TermId place)
     const Net *net = b->body->net;
     if (dim != net->sequence || net->runs == 0)
         return place;
-    return term_new(b, TERM_POSITION, place,
-                    term_whole(b, net->dims.at[dim].extent / net->runs),
+    return term_new(b, TERM_POSITION, place, term_whole(b, net->dims.at[dim].extent / net->runs),
                     term_whole(b, net->runs));
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "codegen/gemm.h"
-#include "ir/base/rng.h"
 
 const Value *body_value(const BodyPrinter *p, int copy)
 {
@@ -85,7 +84,7 @@ bool body_takes(BodyPrinter *p, const Node *node, int copy, bool real)
     return body_copy(p, copy)->dtype == wanted || body_refuses(p, node, copy);
 }
 
-static void print_poll(BodyPrinter *p)
+void body_poll(BodyPrinter *p)
 {
     if (p->t->plan->ranks > 1)
         emit_line(p->emit, "lp_poll();");
@@ -219,96 +218,7 @@ static void print_gemm(BodyPrinter *p, const Gemm *gemm)
     print_product(p, gemm, beta);
     for (int i = gemm->loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
-    print_poll(p);
-}
-
-/* Keeps the widths of an attention: its scratch depends on them. */
-static void note_widths(Trainer *t, int64_t d, int64_t e)
-{
-    for (int i = 0; i < t->widths.n; i++) {
-        if (t->widths.at[i].d == d && t->widths.at[i].e == e)
-            return;
-    }
-    vec_push(t->arena, &t->widths) = (HeadWidths){d, e};
-}
-
-static const char *float_text(BodyPrinter *p, double x)
-{
-    const char *text = arena_printf(p->t->arena, "%.9g", x);
-    return arena_printf(p->t->arena, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
-}
-
-/* q is b s A d, k is b t B d, v is b t B e, B a prefix of A. */
-static void print_attention_shape(BodyPrinter *p, const Node *node, const int *in)
-{
-    const Graph *graph = p->body->graph;
-    const Copy *q = body_copy(p, in[0]), *k = body_copy(p, in[1]), *v = body_copy(p, in[2]);
-    int q_axes = body_value(p, in[0])->axes, k_axes = body_value(p, in[1])->axes;
-    long long g = body_extent(k, 2, k_axes - 1), heads = body_extent(q, 2, q_axes - 1),
-              d = q->local[q_axes - 1], e = v->local[body_value(p, in[2])->axes - 1];
-    const Attr_attention *a = &node->attrs.attention;
-    int slopes = attention_slopes(graph, node), starts = attention_starts(graph, node),
-        words = attention_words(graph, node);
-    emit_line(p->emit, "const LpAttention shape = {");
-    p->emit->depth++;
-    emit_line(
-        p->emit, ".b = %lld, .s = %lld, .t = %lld, .g = %lld, .r = %lld, .d = %lld, .e = %lld,",
-        (long long)q->local[0], (long long)q->local[1], (long long)k->local[1], g, heads / g, d, e);
-    emit_line(p->emit, ".q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld,",
-              heads * d, g * d, g * e, heads * e);
-    if (p->which)
-        emit_line(p->emit,
-                  ".dq_stride = %lld, .dk_stride = %lld, .dv_stride = %lld, .do_stride = %lld,",
-                  heads * d, g * d, g * e, heads * e);
-    emit_line(p->emit, ".scale = %s, .causal = %lld, .window = %lld,", float_text(p, a->scale),
-              (long long)a->causal, (long long)a->window);
-    emit_line(p->emit, ".base_q = %s, .base_k = %s,", body_origin(p, in[0], 1),
-              body_origin(p, in[1], 1));
-    if (a->chunk > 0)
-        emit_line(p->emit, ".chunk = %lld,", (long long)a->chunk);
-    if (a->softcap > 0)
-        emit_line(p->emit, ".softcap = %s,", float_text(p, a->softcap));
-    if (slopes != NONE)
-        emit_line(p->emit, ".slopes = %s,", body_reads(p, in[slopes]));
-    if (starts != NONE)
-        emit_line(p->emit, ".starts = %s,", body_reads(p, in[starts]));
-    if (words != NONE)
-        emit_line(p->emit, ".words = %s, .below = %uu, .kept = %s,", body_reads(p, in[words]),
-                  rng_drop_below(a->drop), float_text(p, 1 / (1 - a->drop)));
-    const Net *net = p->t->net;
-    if (net->runs)
-        emit_line(p->emit, ".run = %lld, .runs = %lld,",
-                  (long long)(net->dims.at[net->sequence].extent / net->runs),
-                  (long long)net->runs);
-    p->emit->depth--;
-    emit_line(p->emit, "};");
-    note_widths(p->t, d, e);
-}
-
-static bool print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out)
-{
-    /* Slopes and starts, which come behind, are in the shape. */
-    int operands = node->op == OP_ATTENTION ? 3 : 6;
-    bool fine = true;
-    for (int k = 0; k < operands; k++)
-        fine = fine && body_takes(p, node, in[k], k < 4);
-    for (int k = 0; k < node->outs; k++)
-        fine = fine && body_takes(p, node, out[k], node->op != OP_ATTENTION || k == 0);
-    if (!fine)
-        return false;
-    emit_line(p->emit, "{");
-    p->emit->depth++;
-    print_attention_shape(p, node, in);
-    Str args = str_new(p->t->arena);
-    for (int k = 0; k < operands; k++)
-        str_putf(&args, ", %s", body_reads(p, in[k]));
-    for (int k = 0; k < node->outs; k++)
-        str_putf(&args, ", %s", body_writes(p, out[k]));
-    emit_line(p->emit, "lp_attention_%s(&shape%s, s->scratch, s->threads);",
-              node->op == OP_ATTENTION ? "forward" : "backward", args.at);
-    emit_close(p->emit, "");
-    print_poll(p);
-    return true;
+    body_poll(p);
 }
 
 static bool print_lookup(BodyPrinter *p, const Node *node, const int *in, const int *out)
@@ -402,7 +312,7 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
         switch (node->op) {
         case OP_ATTENTION:
         case OP_ATTENTION_GRAD:
-            return print_attention(p, node, in, out);
+            return trainer_print_attention(p, node, in, out);
         case OP_LOOKUP:
             return print_lookup(p, node, in, out);
         case OP_SCATTER:

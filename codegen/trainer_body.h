@@ -37,6 +37,10 @@ const char *body_first(BodyPrinter *p, int copy);
 /* The global index at which a copy's block of an axis begins, as an expression. */
 const char *body_origin(BodyPrinter *p, int copy, int axis);
 
+/* Collectives in flight go on, where there are any. */
+void body_poll(BodyPrinter *p);
+/* Calls of the template attention.c. */
+bool trainer_print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out);
 /* Calls of the templates route.c and expert.c: what chooses experts, and linears of experts. */
 bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out);
 bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const int *out);

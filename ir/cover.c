@@ -43,7 +43,7 @@ static Run run_from(const Net *net, int64_t from, int64_t most)
 /* Pairs i < n, j < m with j - i <= d: row i has min(m, d + i + 1) of them, if that is positive. */
 static int64_t pairs_below(int64_t n, int64_t m, int64_t d)
 {
-    int64_t first = d < 0 ? -d : 0;         /* the first row with a pair */
+    int64_t first = d < 0 ? -d : 0;            /* the first row with a pair */
     int64_t full = d + 1 >= m ? 0 : m - 1 - d; /* the first row with all */
     if (first >= n)
         return 0;

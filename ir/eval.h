@@ -18,8 +18,8 @@ typedef struct EvalDraw {
 
 /* One op on one block. in and out are dense and row-major in the local extents of their letters;
  * ids are whole numbers. extent: per letter, of the block. origin: per letter, the global place
- * where the block begins, of positions in the net's order; read for `base` letters only. draw: NULL is that
- * of seed, layer and sample 0. An output may not share memory with an input. */
+ * where the block begins, of positions in the net's order; read for `base` letters only. draw: NULL
+ * is that of seed, layer and sample 0. An output may not share memory with an input. */
 void eval_node(const Net *net, const Graph *graph, const Node *node, const double *const *in,
                double *const *out, const int64_t extent[MAX_LETTERS],
                const int64_t origin[MAX_LETTERS], const EvalDraw *draw);

@@ -179,8 +179,7 @@ static double score(const Eval *e, const EvalWalk *w, const Heads *h, int64_t ke
         *ret_slope = 1 - t * t;
     }
     if (h->slopes != NONE) {
-        int64_t ahead =
-            eval_position(e, h->t, key) - eval_position(e, h->s, w->index[h->s]);
+        int64_t ahead = eval_position(e, h->t, key) - eval_position(e, h->s, w->index[h->s]);
         x += eval_in(e, w, h->slopes) * (double)ahead;
     }
     bool poisoned = h->starts != NONE && isnan(eval_in(e, w, h->starts));

@@ -157,8 +157,8 @@ typedef struct Net {
     DimId batch, sequence;
     int64_t room_percent; /* rows that a rank has room for where they are cut by whom they name, in
                               hundredths of an even share; 0: for all that can come */
-    int64_t runs;         /* the order of the sequence: cut into this many runs, it has run i and run
-                             runs - 1 - i side by side (zigzag); 0: its positions in a row */
+    int64_t runs; /* the order of the sequence: cut into this many runs, it has run i and run
+                     runs - 1 - i side by side (zigzag); 0: its positions in a row */
 } Net;
 
 /* An empty Net. */

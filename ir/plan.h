@@ -72,8 +72,8 @@ typedef struct Plan {
     int64_t pad_vocabulary;
     int64_t room_percent; /* of rows that meet their experts on other ranks: Net.room_percent */
     ScheduleKind schedule;
-    AtomSet zigzag;      /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
-                            as it is */
+    AtomSet zigzag; /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
+                       as it is */
     const Schedule *table; /* the rows of SCHEDULE_TABLE */
     int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
                       */

@@ -248,7 +248,8 @@ int cmd_plan(int argc, char **argv)
             "pinned.\n"
             "Experts are shared by ranks where a pin says so: ep=4, and room=200 for rows of "
             "twice\n"
-            "an even share (else there is room for all that can come).",
+            "an even share (else there is room for all that can come). order=zigzag deals the\n"
+            "sequence out to the cp ranks so that a causal mask leaves all of them equal work.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

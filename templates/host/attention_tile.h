@@ -182,8 +182,8 @@ static LP_MAYBE_UNUSED void lp_attention_keys(const LpAttention *a, const LpSigh
     }
     const int skipped = lp_clamp_int(first, k.begin, k.end) - k.begin;
     *ret_first = k.begin + skipped / LP_ATTENTION_KEYS * LP_ATTENTION_KEYS;
-    *ret_last = lp_clamp_int(lp_last_key(a, a->base_q, a->base_k, i0 + queries - 1, k.end), k.begin,
-                             k.end);
+    *ret_last =
+        lp_clamp_int(lp_last_key(a, a->base_q, a->base_k, i0 + queries - 1, k.end), k.begin, k.end);
 }
 
 static LP_MAYBE_UNUSED LpTilePair lp_tile_pair(const LpAttention *a, const LpSight *sight, int i0,

@@ -5,10 +5,22 @@
 
 #include "runtime/io/philox.h"
 
+/* Shard x of n of a zigzag holds run x, then run 2n - 1 - x. */
+static long position(const LpAttention *a, long place)
+{
+    if (a->runs == 0) {
+        return place;
+    }
+    const long shard = place / (2 * a->run);
+    const long inside = place - shard * 2 * a->run;
+    return inside < a->run ? shard * a->run + inside
+                           : (a->runs - 1 - shard) * a->run + inside - a->run;
+}
+
 static int sees(const LpAttention *a, int b, int i, int j)
 {
-    const long query = a->base_q + i;
-    const long key = a->base_k + j;
+    const long query = position(a, a->base_q + i);
+    const long key = position(a, a->base_k + j);
     return (!a->causal || query >= key) && (a->window <= 0 || query - key < a->window) &&
            (a->chunk <= 0 || query / a->chunk == key / a->chunk) &&
            (!a->starts || key >= a->starts[(long)b * a->s + i]);
@@ -39,7 +51,8 @@ static double bent(const LpAttention *a, int head, int i, int j, double x, doubl
         *ret_slope = 1 - t * t;
         x = (double)a->softcap * t;
     }
-    return a->slopes ? x + (double)a->slopes[head] * (double)(a->base_k + j - a->base_q - i) : x;
+    const long ahead = position(a, a->base_k + j) - position(a, a->base_q + i);
+    return a->slopes ? x + (double)a->slopes[head] * (double)ahead : x;
 }
 
 /* What a share is multiplied by: the runtime's generator draws for the row's word and the key. */
@@ -50,7 +63,8 @@ static double kept(const LpAttention *a, int b, int i, int head, int j)
         return 1;
     }
     const int row = a->words[((long)b * a->s + i) * a->g * a->r + head];
-    lp_philox((uint64_t)row, 0xffffffffu, LP_STREAM_DRAW, (uint64_t)(a->base_k + j), word);
+    lp_philox((uint64_t)row, 0xffffffffu, LP_STREAM_DRAW, (uint64_t)position(a, a->base_k + j),
+              word);
     return word[0] < a->below ? 0 : (double)a->kept;
 }
 

@@ -388,6 +388,51 @@ static void test_ring_blocks(void **state)
     case_close(&c);
 }
 
+/* Two runs of a rank against those of another, and against all; runs that tiles do not fit. */
+static void test_runs(void **state)
+{
+    (void)state;
+    static const float slopes[] = {0.25f, -0.0625f};
+    int starts[2 * 300];
+    int words[2 * 300 * 2];
+    for (int i = 0; i < 2 * 300; i++) {
+        starts[i] = i * 37 % 200;
+        words[2 * i] = 7919 * i;
+        words[2 * i + 1] = 104729 * i + 1;
+    }
+    static const LpAttention kinds[] = {{.causal = 1},
+                                        {.causal = 1, .window = 40},
+                                        {.causal = 1, .chunk = 90},
+                                        {.causal = 1, .softcap = 2.0f},
+                                        {.causal = 0}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        for (int shard = 0; shard < 3; shard++) {
+            for (int other = 0; other < 4; other++) {
+                Case c = {.a = kinds[i]};
+                c.a.b = 2;
+                c.a.run = 75;
+                c.a.runs = 6;
+                c.a.s = 150;
+                c.a.base_q = shard * 150;
+                c.a.t = other == 3 ? 450 : 150;
+                c.a.base_k = other == 3 ? 0 : other * 150;
+                c.a.g = 1;
+                c.a.r = 2;
+                c.a.d = 16;
+                c.a.slopes = shard == 1 ? slopes : NULL;
+                c.a.starts = shard == 2 ? starts : NULL;
+                c.a.words = other == 3 ? words : NULL;
+                c.a.below = 0x40000000;
+                c.a.kept = 4.0f / 3;
+                case_check(&c, run_two, 4e-6);
+            }
+        }
+    }
+    /* The half of a run. */
+    Case half = {.a = {1, 32, 256, 2, 1, 16, .causal = 1, .base_q = 96, .run = 64, .runs = 4}};
+    case_check(&half, run_two, 4e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_joined),
         cmocka_unit_test(test_unequal_lengths),
         cmocka_unit_test(test_sequence_shards),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_value_widths),
         cmocka_unit_test(test_softcap),
