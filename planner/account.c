@@ -68,7 +68,8 @@ static void add_links(Account *account, int chunk)
     int begin = account->first_link[chunk], end = account->first_link[chunk + 1];
     int stage = family->order->holder[chunk];
     StageTimes *own = &account->times->stage[stage];
-    int64_t load = family_chunk(account->family, account->first_link, chunk)->ns[PART_F];
+    const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
+    int64_t load = cost->ns[PART_F] - cost->stall_ns[PART_F];
     for (int i = begin; i < end; i++) {
         const Card *card = family_card(family, i);
         bool top = i == end - 1;
@@ -95,13 +96,18 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
         bool backward = row->part != PART_F;
         int from = row->before == NONE ? s : order->row[row->before].stage;
         int64_t start = end[i] - length->time[row->part][c];
-        int64_t gap = start - clock[s];
+        int64_t hop = from == s  ? 0
+                      : backward ? length->hop_backward[c]
+                                 : length->hop_forward[c - 1];
+        int64_t ready = row->before == NONE ? 0 : end[row->before] + hop;
+        int64_t fetched = num_larger(start - num_larger(clock[s], ready), 0);
+        int64_t gap = start - clock[s] - fetched;
+        account->times->stage[s].spent_ns[SPENT_GRADIENT] += fetched;
         clock[s] = end[i];
         if (from == s) {
             account->times->stage[s].spent_ns[SPENT_BUBBLE] += gap;
             continue;
         }
-        int64_t hop = backward ? length->hop_backward[c] : length->hop_forward[c - 1];
         int64_t late = gap < hop ? gap : hop;
         StageTimes *own = &account->times->stage[s];
         own->spent_ns[SPENT_MESSAGE] += late;
@@ -118,8 +124,9 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
 
 /* ---- the end of the step ---- */
 
-static void add_path(Account *account, int stage, const Path *path, int64_t count, int width,
-                     const char *what, int64_t exposed, int64_t whole)
+/* So many times a step; of `whole` ns of its like, `exposed` are waited for. */
+static void add_path(Account *account, int stage, Stream stream, const Path *path, int64_t times,
+                     int64_t count, int width, int64_t exposed, int64_t whole)
 {
     const Family *family = account->family;
     for (int i = 0; i < path->n; i++) {
@@ -131,9 +138,10 @@ static void add_path(Account *account, int stage, const Path *path, int64_t coun
                             .move = move->kind,
                             .atoms = list_set(&move->atoms),
                             .level = atoms_level(&family->mesh, &move->atoms),
-                            .stream = STREAM_GRADIENT,
-                            .what = what};
-            add(account, &want, stage, 1, bytes, ns, whole ? num_scale_up(exposed, ns, whole) : 0);
+                            .stream = stream,
+                            .what = move->kind == MOVE_ALL_GATHER ? "weights" : "weight gradients"};
+            add(account, &want, stage, times, bytes, ns,
+                whole ? num_scale_up(exposed, times * ns, whole) : 0);
         }
         count = flat_count(&family->mesh, move, count);
     }
@@ -161,6 +169,34 @@ static BucketSums bucket_sums(Account *account, int stage)
     return sums;
 }
 
+/* What a chunk's rows do with homes that are cut. */
+typedef struct Homed {
+    int64_t fetches, scatters; /* of each bucket, a step */
+    int64_t stall, fold;       /* ns of all rows */
+    int64_t ns;                /* of all fetches and scatters, but for the last scatters */
+} Homed;
+
+static Homed homed_of(const Account *account, int chunk)
+{
+    const Order *order = account->family->order;
+    const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
+    Homed homed = {0};
+    for (int i = 0; i < order->n; i++) {
+        const OrderRow *row = &order->row[i];
+        bool adds = row->part == PART_B || row->part == PART_W;
+        if (row->chunk != chunk)
+            continue;
+        homed.fetches++;
+        homed.scatters += adds;
+        homed.stall += cost->stall_ns[row->part];
+        homed.fold += adds ? cost->fold_ns : 0;
+    }
+    for (int b = 0; b < cost->buckets; b++)
+        homed.ns += homed.fetches * cost->bucket[b].fetch_ns +
+                    (homed.scatters - 1) * cost->bucket[b].scatter_ns;
+    return homed;
+}
+
 static void add_buckets(Account *account, int chunk, const BucketSums *sums, int64_t waited,
                         int64_t gathered)
 {
@@ -168,12 +204,24 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
     int stage = account->family->order->holder[chunk];
     const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
     int64_t reduce = sums->reduce, gather = sums->gather;
+    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight);
+    const Homed homed = homed_of(account, chunk);
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
-        add_path(account, stage, bucket->reduce, bucket->elements, dtype_bytes(recipe->gradient),
-                 "weight gradients", waited, reduce);
-        add_path(account, stage, bucket->gather, bucket->share_elements,
-                 dtype_bytes(recipe->weight), "weights", gathered, gather);
+        const Group *group = bucket->group;
+        const Mesh *mesh = &account->family->mesh;
+        int64_t block = bucket->elements / list_extent(mesh, &group->gradient_share),
+                home = bucket->elements / list_extent(mesh, &group->weight_share);
+        add_path(account, stage, STREAM_GRADIENT, &group->scatter, 1, bucket->elements, gradient,
+                 waited, reduce);
+        add_path(account, stage, STREAM_GRADIENT, &group->scatter, homed.scatters - 1,
+                 bucket->elements, gradient, homed.stall, homed.ns);
+        add_path(account, stage, STREAM_GRADIENT, &group->reduce, 1, block, gradient, waited,
+                 reduce);
+        add_path(account, stage, STREAM_GRADIENT, &group->gather, 1, bucket->share_elements, weight,
+                 gathered, gather);
+        add_path(account, stage, STREAM_WEIGHT, &group->fetch, homed.fetches, home, weight,
+                 homed.stall, homed.ns);
     }
 }
 
@@ -196,8 +244,13 @@ static void add_end(Account *account, int stage, const StageEnd *at, int64_t ste
     own->spent_ns[SPENT_BUBBLE] +=
         at->world_end - world - at->norm + step_ns - begin - at->update_ns;
     for (int c = 0; c < family->order->chunks; c++)
-        if (family->order->holder[c] == stage)
+        if (family->order->holder[c] == stage) {
+            Homed homed = homed_of(account, c);
+            own->spent_ns[SPENT_GRADIENT] += homed.stall;
+            own->spent_ns[SPENT_COMPUTE] += homed.fold;
+            own->busy_ns[STREAM_COMPUTE] += homed.fold;
             add_buckets(account, c, &sums, waited, at->update_ns - update);
+        }
     Traffic want = {.step = STEP_WORLD,
                     .level = cluster->levels - 1,
                     .stream = STREAM_GRADIENT,

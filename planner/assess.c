@@ -55,10 +55,11 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     Deck *deck = deck_new(arena, problem, variant, &key);
     Order *order = order_new(arena, plan->schedule, rows);
     int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
-    Family *family = family_new(arena, problem, deck, order, dp, plan->state_atoms != 0);
+    Family *family = family_new(arena, problem, deck, order, dp, 0, SHARD_ALL);
     CHECK(family != NULL);
     family->mesh = deck->mesh = plan->mesh;
-    family->state_atoms = family->pricer.state_atoms = plan->state_atoms;
+    family->homes = (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    family->pricer.state_atoms = plan->state_atoms;
     family->bucket_bytes = plan->bucket_bytes;
     return family;
 }
@@ -74,7 +75,8 @@ int64_t assessed_spent(const Assessment *assessment, Spent spent)
 int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind)
 {
     const StageProgram *at = &assessment->program->stage[stage];
-    int64_t transient = at->scratch_bytes + 4 * at->pass_bytes;
+    int64_t transient =
+        at->scratch_bytes + 4 * at->pass_bytes + at->fetched_bytes + at->buffers_bytes;
     switch (kind) {
     case BYTES_WEIGHTS:
     case BYTES_GRADIENTS:

@@ -30,8 +30,11 @@ static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
                     place[back][row->chunk * order->micros + row->micro] = order->n;
                 if (row->part == PART_B || row->part == PART_W)
                     order->last[row->chunk] = order->n;
-                order->row[order->n++] =
-                    (OrderRow){(int16_t)s, (int16_t)row->chunk, row->part, row->micro, before};
+                order->row[order->n++] = (OrderRow){.stage = (int16_t)s,
+                                                    .chunk = (int16_t)row->chunk,
+                                                    .part = row->part,
+                                                    .micro = row->micro,
+                                                    .before = before};
                 moved = true;
             }
     }
@@ -46,12 +49,17 @@ static int64_t hop_to(const OrderTimes *times, const OrderRow *row)
                                : times->hop_backward[row->chunk];
 }
 
+static int64_t gap_before(const OrderTimes *times, const OrderRow *row)
+{
+    return times->gap[row->begins][row->part][row->chunk];
+}
+
 void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_end)
 {
     int64_t clock[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        int64_t start = clock[row->stage];
+        int64_t start = clock[row->stage] + gap_before(times, row);
         if (row->before != NONE) {
             int64_t ready = ret_end[row->before] + hop_to(times, row);
             start = ready > start ? ready : start;
@@ -72,7 +80,8 @@ void order_path(const Order *order, const OrderTimes *times, const int64_t *end,
         ret->time[row->part][row->chunk]++;
         while (previous >= 0 && order->row[previous].stage != row->stage)
             previous--;
-        bool waited = row->before != NONE && (previous < 0 || end[previous] < start);
+        bool waited =
+            row->before != NONE && (previous < 0 || end[previous] + gap_before(times, row) < start);
         if (!waited) {
             at = previous;
             continue;
@@ -226,6 +235,19 @@ static void fill_slots(Arena *scratch, Order *order)
         }
 }
 
+static void find_begins(Order *order)
+{
+    const OrderRow *before[MAX_STAGES] = {NULL};
+    for (int i = 0; i < order->n; i++) {
+        OrderRow *row = &order->row[i];
+        const OrderRow *last = before[row->stage];
+        bool turns =
+            last && last->chunk == row->chunk && (last->part == PART_F) != (row->part == PART_F);
+        row->begins = !last ? BEGINS_STAGE : turns ? BEGINS_THERE : BEGINS_ANEW;
+        before[row->stage] = row;
+    }
+}
+
 Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
 {
     CHECK(schedule->stages <= MAX_STAGES && schedule->chunks <= MAX_CHUNKS);
@@ -242,6 +264,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
         order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");
     put_rows(scratch, order, schedule);
+    find_begins(order);
     fill_slots(scratch, order);
     arena_free(scratch);
     return order;

@@ -11,9 +11,18 @@
 
 enum { MAX_STAGES = 64, MAX_CHUNKS = 256 };
 
+/* Where a row begins, as against the row before it on its stage. */
+typedef enum {
+    BEGINS_THERE, /* at the link of the chunk at which that one ended */
+    BEGINS_ANEW,  /* elsewhere */
+    BEGINS_STAGE, /* there is none */
+    BEGINS_COUNT
+} Begins;
+
 typedef struct OrderRow {
     int16_t stage, chunk;
     PartKind part;
+    Begins begins;
     int32_t micro;
     int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */
 } OrderRow;
@@ -34,6 +43,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule);
 /* Lengths per chunk, and of the hops: forward from chunk c to c + 1, backward from c + 1 to c. */
 typedef struct OrderTimes {
     int64_t time[PART_COUNT][MAX_CHUNKS];
+    int64_t gap[BEGINS_COUNT][PART_COUNT][MAX_CHUNKS]; /* at least, behind the row before it */
     int64_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
 } OrderTimes;
 

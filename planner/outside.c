@@ -40,7 +40,8 @@ static Comms comms_of(const Assessment *it, int stage)
         if (!traffic->count[stage] || traffic->step == STEP_SEND)
             continue;
         comms.groups += new_group(it->times, i, stage);
-        if (traffic->step != STEP_MOVE || traffic->stream != STREAM_GRADIENT)
+        bool flat = traffic->stream == STREAM_GRADIENT || traffic->stream == STREAM_WEIGHT;
+        if (traffic->step != STEP_MOVE || !flat)
             continue;
         int ranks = mesh_extent(&plan->mesh, traffic->atoms);
         comms.reduce_ranks = ranks > comms.reduce_ranks ? ranks : comms.reduce_ranks;

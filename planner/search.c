@@ -145,7 +145,8 @@ Family *search_family(Search *search, const Pins *pins)
     const Order *order = deck ? order_for(search, pins) : NULL;
     if (!order)
         return NULL;
-    return family_new(search->arena, search->problem, deck, order, pins->dp, pins->zero >= 1);
+    return family_new(search->arena, search->problem, deck, order, pins->dp, pins->zero,
+                      pins->shard);
 }
 
 void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)

@@ -361,7 +361,8 @@ int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
     int64_t elements = others + experts / (pins->ep > 1 ? pins->ep : 1);
     int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1;
     int64_t shared = share > 1 ? work->params / pins->tp / share : elements;
-    int64_t bytes =
-        elements * (dtype_bytes(recipe->weight) + dtype_bytes(recipe->gradient)) + shared * state;
+    int64_t bytes = (pins->zero >= 3 ? shared : elements) * dtype_bytes(recipe->weight) +
+                    (pins->zero >= 2 ? shared : elements) * dtype_bytes(recipe->gradient) +
+                    shared * state;
     return (bytes + saved_bound(work, recipe, pins)) / pins->pp;
 }

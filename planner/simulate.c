@@ -235,6 +235,7 @@ static Spent spent_on(Stream stream, StepKind kind)
         return SPENT_WORLD;
     return stream == STREAM_BLOCK      ? SPENT_BLOCK
            : stream == STREAM_GRADIENT ? SPENT_GRADIENT
+           : stream == STREAM_WEIGHT   ? SPENT_GRADIENT
                                        : SPENT_MESSAGE;
 }
 

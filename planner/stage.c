@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/num.h"
+#include "ir/lower/home.h"
 
 static int links_of(const Family *family)
 {
@@ -23,7 +24,7 @@ const Card *family_card(const Family *family, int link)
 }
 
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
-                   int dp, bool zero)
+                   int dp, int zero, int shard)
 {
     Family *family = ARENA_NEW(arena, Family);
     *family = (Family){.arena = arena,
@@ -31,17 +32,16 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
                        .deck = deck,
                        .order = order,
                        .dp = dp,
-                       .zero = zero,
                        .bucket_bytes = PLAN_BUCKET_BYTES};
     Diag *diag = diag_new(arena);
     Degrees degrees = spread_degrees(&deck->variant->key.spread, dp, deck->net);
     degrees.ep = deck->key.ep > 1 ? deck->key.ep : 1;
     if (!mesh_build(diag, problem->cluster, &degrees, &family->mesh))
         return NULL;
-    family->state_atoms = zero ? token_atoms(&family->mesh) : 0;
+    family->homes = homes_preset(&family->mesh, zero, shard);
     family->pricer = deck->pricer;
     family->pricer.mesh = &family->mesh;
-    family->pricer.state_atoms = family->state_atoms;
+    family->pricer.state_atoms = family->homes.state;
     int links = links_of(family);
     family->hop_bytes = family_card(family, 0)->out_bytes;
     family->cost = ARENA_ARRAY(arena, StageCost *, 2 * links * (links + 1));
@@ -73,9 +73,8 @@ void family_hops(const Family *family, OrderTimes *ret)
 
 typedef struct FlatPath {
     struct FlatPath *next;
-    AtomSet sharded, partial;
-    AtomList share;
-    Path reduce, gather;
+    bool whole;
+    Group group;
 } FlatPath;
 
 int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
@@ -86,45 +85,32 @@ int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
     return move->kind == MOVE_ALL_GATHER ? count * n : count;
 }
 
-static AtomList list_of(AtomSet atoms)
+/* How homes of a group with these sets are cut; whole: but for the state's. */
+static Group cut_of(const Family *family, AtomSet sharded, AtomSet partial, bool whole)
 {
-    AtomList list = {0};
-    for (int a = MAX_ATOMS - 1; a >= 0; a--)
-        if (atoms >> a & 1)
-            list.at[list.n++] = (int8_t)a;
-    return list;
+    Homes homes = family->homes;
+    if (whole)
+        homes.gradient = homes.weight = 0;
+    Group group = {.sharded = sharded, .partial = partial};
+    group_cut(&group, &homes);
+    return group;
 }
 
-/* The path of a group with these sets. `elements` divides by the share; its size picks the path
- * where two are close, and the first stage asked for speaks for all. */
-static const FlatPath *flat_path(Family *family, AtomSet sharded, AtomSet partial, int64_t elements)
+/* The same with its paths. `elements` divides by the share; its size picks the path where two are
+ * close, and the first stage asked for speaks for all. */
+static const Group *flat_group(Family *family, const Group *like, bool whole, int64_t elements)
 {
     for (const FlatPath *path = family->paths; path; path = path->next)
-        if (path->sharded == sharded && path->partial == partial)
-            return path;
-    Arena *arena = family->arena;
-    FlatPath *path = ARENA_NEW(arena, FlatPath);
-    *path = (FlatPath){.next = family->paths, .sharded = sharded, .partial = partial};
-    path->share = list_of((AtomSet)(family->state_atoms & ~sharded));
-    AtomList differ = list_of(sharded);
-    Net *net = net_new(arena, "flat");
-    DimId dim[2] = {net_add_dim(net, "c", DIM_OTHER, list_extent(&family->mesh, &differ)),
-                    net_add_dim(net, "e", DIM_OTHER, elements)};
-    Graph *graph = net_add_class(net, "flat");
-    ValueId id = graph_value(graph, VALUE_INPUT, "flat", 2, dim);
-    const Value *value = &graph->values.at[id];
-    Placement from = place_replicate(), to = from, home = from;
-    from.shard[0] = to.shard[0] = home.shard[0] = differ;
-    from.partial = partial;
-    from.monoid = partial ? MONOID_SUM : MONOID_NONE;
-    to.shard[1] = path->share;
+        if (path->group.sharded == like->sharded && path->group.partial == like->partial &&
+            path->whole == whole)
+            return &path->group;
+    FlatPath *path = ARENA_NEW(family->arena, FlatPath);
+    *path = (FlatPath){.next = family->paths, .whole = whole, .group = *like};
+    path->group.elements = elements;
     MovePrice moves = pricer_moves(&family->pricer);
-    PathTable *table = path_table_new(arena, &family->mesh, net, &moves);
-    if (!path_find(table, value, &from, &to, &path->reduce) ||
-        !path_find(table, value, &to, &home, &path->gather))
-        BUG("no path for the gradients of a group");
+    group_find_paths(family->arena, &family->mesh, &moves, &path->group);
     family->paths = path;
-    return path;
+    return &path->group;
 }
 
 /* Length of a flat path on `count` elements of `width` bytes, as the walk issues its moves. */
@@ -144,10 +130,12 @@ static int64_t flat_ns(const Family *family, const Path *path, int64_t count, in
 /* ---- groups of a stage ---- */
 
 typedef struct StageGroup {
-    AtomSet sharded, partial; /* on the family's mesh */
+    Group cut; /* its sets, on the family's mesh, and lists */
     bool tied;
+    bool whole; /* shared with another chunk of the stage */
     double rate;
-    int share;                    /* ranks that cut the optimizer's share */
+    int share, gradient_share, weight_share; /* ranks that cut the homes */
+    int *open;                    /* per link of the stage: the highest that uses its elements */
     int64_t *block;               /* per link of the stage: elements, 0 where it has none */
     int64_t *ready, *ready_whole; /* its readiness, in W and in a whole backward */
     int *runs;                    /* per link: runs of one decay flag */
@@ -167,22 +155,25 @@ static AtomSet with_dp(const Family *family, AtomSet partial)
 }
 
 static StageGroup *group_for(Arena *scratch, const Family *family, Groups *groups,
-                             const CardGroup *card, bool tied, int links)
+                             const CardGroup *card, bool tied, bool whole, int links)
 {
     AtomSet sharded = card->sharded, partial = with_dp(family, card->partial);
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
-        if (at->sharded == sharded && at->partial == partial && at->tied == tied &&
-            at->rate == card->rate)
+        if (at->cut.sharded == sharded && at->cut.partial == partial && at->tied == tied &&
+            at->whole == whole && at->rate == card->rate)
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
-    AtomList share = list_of((AtomSet)(family->state_atoms & ~sharded));
-    *group = (StageGroup){.sharded = sharded,
-                          .partial = partial,
+    Group cut = cut_of(family, sharded, partial, whole);
+    *group = (StageGroup){.cut = cut,
                           .tied = tied,
+                          .whole = whole,
                           .rate = card->rate,
-                          .share = list_extent(&family->mesh, &share),
+                          .share = list_extent(&family->mesh, &cut.share),
+                          .gradient_share = list_extent(&family->mesh, &cut.gradient_share),
+                          .weight_share = list_extent(&family->mesh, &cut.weight_share),
+                          .open = ARENA_ARRAY(scratch, int, links),
                           .block = ARENA_ARRAY(scratch, int64_t, links),
                           .ready = ARENA_ARRAY(scratch, int64_t, links),
                           .ready_whole = ARENA_ARRAY(scratch, int64_t, links),
@@ -196,6 +187,7 @@ enum { MAX_GROUPS = 32 };
  * and its W in a row of I and W together. */
 typedef struct Offsets {
     int64_t *own, *whole;
+    int64_t *adds[PART_COUNT]; /* per link: what it adds to a row of each part */
 } Offsets;
 
 /* together: the other home of tied parameters is on the same stage, in another chunk. */
@@ -208,15 +200,19 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
         const Card *card = family_card(family, i);
         for (int g = 0; g < card->groups; g++) {
             const CardGroup *from = &card->group[g];
-            bool inside =
-                from->tied != NONE && (together || (from->tied >= begin && from->tied < end));
+            bool own = from->tied >= begin && from->tied < end;
+            bool inside = from->tied != NONE && (together || own);
             if (inside && from->second)
                 continue; /* the first use owns the storage */
             bool tied = from->tied != NONE && !inside;
             if (tied)
                 cost->other_home = from->tied;
             CHECK(ret->n < MAX_GROUPS);
-            StageGroup *group = group_for(scratch, family, ret, from, tied, end - begin);
+            StageGroup *group =
+                group_for(scratch, family, ret, from, tied, inside && !own, end - begin);
+            int open = inside && own && from->tied > i ? from->tied : i;
+            if (open > group->open[i - begin])
+                group->open[i - begin] = open;
             int64_t *ready = &group->ready[i - begin], *whole = &group->ready_whole[i - begin];
             group->block[i - begin] += from->elements;
             *ready = num_larger(*ready, offset->own[i - begin] + from->ready_ns);
@@ -237,11 +233,11 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 /* ---- buckets ---- */
 
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
-                               int64_t elements, int runs, StageCost *cost)
+                               int open_link, int64_t elements, int runs, StageCost *cost)
 {
     const Recipe *recipe = family->pricer.recipe;
     const Device *device = &family->problem->cluster->device;
-    const FlatPath *path = flat_path(family, group->sharded, group->partial, group->elements);
+    const Group *flat = flat_group(family, &group->cut, group->whole, group->elements);
     int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight);
     int64_t share = elements / group->share;
     int64_t state = 2 * (2 + recipe->has_master) * dtype_bytes(recipe->master);
@@ -249,18 +245,24 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
     StageBucket *bucket = &cost->bucket[cost->buckets++];
     *bucket = (StageBucket){
         .close_link = close_link,
-        .reduce = &path->reduce,
-        .gather = &path->gather,
+        .open_link = open_link,
+        .group = flat,
         .elements = elements,
         .share_elements = share,
         .tied = group->tied,
-        .reduce_ns = flat_ns(family, &path->reduce, elements, gradient),
+        .scatter_ns = flat_ns(family, &flat->scatter, elements, gradient),
+        .reduce_ns = flat_ns(family, &flat->reduce, elements / group->gradient_share, gradient),
         .sumsq_ns = price_stream(device, share * gradient) + device->launch_ns,
         .update_ns = price_stream(device, share * (2 * weight + gradient + state)) +
                      device->launch_ns * launches,
-        .gather_ns = flat_ns(family, &path->gather, share, weight),
+        .gather_ns = flat_ns(family, &flat->gather, share, weight),
+        .fetch_ns = flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
     };
+    if (flat->buffered)
+        bucket->fold_ns = price_stream(device, 3 * elements / group->gradient_share * gradient) +
+                          device->launch_ns;
+    bucket->reduce_ns += bucket->scatter_ns;
     return bucket;
 }
 
@@ -269,7 +271,7 @@ static void cut_group(Family *family, const StageGroup *group, int begin, int en
 {
     int64_t limit = family->bucket_bytes / dtype_bytes(family->pricer.recipe->gradient);
     int64_t elements = 0, ready = 0, whole = 0;
-    int runs = 0, lowest = end;
+    int runs = 0, lowest = end, open = begin;
     for (int i = end - begin - 1; i >= 0; i--)
         if (group->block[i])
             lowest = i;
@@ -280,11 +282,13 @@ static void cut_group(Family *family, const StageGroup *group, int begin, int en
         ready = num_larger(ready, group->ready[i]);
         whole = num_larger(whole, group->ready_whole[i]);
         runs += group->runs[i];
+        open = group->open[i] > open ? group->open[i] : open;
         if (elements >= limit || i == lowest) {
-            StageBucket *bucket = put_bucket(family, group, begin + i, elements, runs, cost);
+            StageBucket *bucket = put_bucket(family, group, begin + i, open, elements, runs, cost);
             bucket->ready_ns = ready;
             bucket->ready_whole_ns = whole;
             elements = ready = whole = runs = 0;
+            open = begin;
         }
     }
 }
@@ -360,8 +364,10 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
     for (int g = 0; g < groups->n; g++) {
         const StageGroup *group = &groups->at[g];
         int64_t share = group->elements / group->share;
-        cost->weight_bytes += num_align64(group->elements * dtype_bytes(recipe->weight));
-        cost->gradient_bytes += num_align64(group->elements * dtype_bytes(recipe->gradient));
+        Group sized = {.elements = group->elements};
+        cost->weight_bytes += home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
+        cost->gradient_bytes +=
+            home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
         cost->state_bytes +=
             (2 + recipe->has_master) * num_align64(share * dtype_bytes(recipe->master));
     }
@@ -427,7 +433,7 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0;
+    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0;
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
             continue;
@@ -438,8 +444,10 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         bytes.saved += ring_bytes(family, cost, c);
         pass = num_larger(pass, cost->pass_bytes);
         scratch = num_larger(scratch, cost->scratch_bytes);
+        fetched = num_larger(fetched, cost->fetched_bytes);
+        buffers = num_larger(buffers, cost->buffer_bytes);
     }
-    bytes.transients = 4 * pass + scratch;
+    bytes.transients = 4 * pass + scratch + fetched + buffers;
     bytes.all = 64 * SCALAR_COUNT + bytes.weights + bytes.gradients + bytes.state + bytes.saved +
                 bytes.transients;
     return bytes;
@@ -452,16 +460,21 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
 static Offsets fill_lengths(Arena *scratch, const Family *family, int begin, int end,
                             StageCost *cost)
 {
-    Offsets offset = {ARENA_ARRAY(scratch, int64_t, end - begin),
-                      ARENA_ARRAY(scratch, int64_t, end - begin)};
+    Offsets offset = {.own = ARENA_ARRAY(scratch, int64_t, end - begin),
+                      .whole = ARENA_ARRAY(scratch, int64_t, end - begin)};
+    for (int part = 0; part < PART_COUNT; part++)
+        offset.adds[part] = ARENA_ARRAY(scratch, int64_t, end - begin);
     bool split = family->deck->key.split;
     for (int i = end - 1; i >= begin; i--) {
         const Card *card = family_card(family, i);
         bool top = i == end - 1;
-        cost->ns[PART_F] += i == begin ? card->forward.ns : card->forward.next_ns;
-        cost->ns[PART_I] += top ? card->backward.ns : card->backward.next_ns;
-        cost->ns[PART_W] += top ? card->weight.ns : card->weight.next_ns;
-        cost->ns[PART_B] = cost->ns[PART_I] + cost->ns[PART_W];
+        int64_t *const *adds_ns = offset.adds;
+        adds_ns[PART_F][i - begin] = i == begin ? card->forward.ns : card->forward.next_ns;
+        adds_ns[PART_I][i - begin] = top ? card->backward.ns : card->backward.next_ns;
+        adds_ns[PART_W][i - begin] = top ? card->weight.ns : card->weight.next_ns;
+        adds_ns[PART_B][i - begin] = adds_ns[PART_I][i - begin] + adds_ns[PART_W][i - begin];
+        for (int part = 0; part < PART_COUNT; part++)
+            cost->ns[part] += adds_ns[part][i - begin];
         const CardSegment *adds = split ? &card->weight : &card->backward;
         offset.own[i - begin] = cost->ns[split ? PART_W : PART_B] - adds->ns;
         offset.whole[i - begin] = cost->ns[PART_B] - adds->ns;
@@ -487,6 +500,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     cost->bucket = ARENA_ARRAY(family->arena, StageBucket, groups + 1);
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
+    stage_add_homes(family, begin, end, offset.adds, cost);
     time_buckets(cost, begin, end);
     fill_ends(family, begin, end, cost);
     cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +

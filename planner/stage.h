@@ -18,11 +18,10 @@ typedef struct Family {
     const Deck *deck;
     const Order *order;
     int dp;
-    bool zero;
+    Homes homes; /* of parameters, but for what two chunks of a stage share */
     int64_t bucket_bytes;
     Mesh mesh; /* of a plan: the deck's tp atoms, then the dp atoms */
     Pricer pricer;
-    AtomSet state_atoms;
     int64_t hop_bytes; /* of a message between stages */
     bool uniform;      /* all links but the first and the last are of one class */
     struct FlatPath *paths;
@@ -32,26 +31,35 @@ typedef struct Family {
 /* One gradient bucket on its way: times are from the start of the chunk's last row that adds to
  * gradients, its W where backward is split. */
 typedef struct StageBucket {
-    int close_link;              /* of the chain */
-    bool tied;                   /* summed with the other home stage */
-    const Path *reduce, *gather; /* of flat elements: to the share, and of the share home */
+    int close_link;     /* of the chain */
+    bool tied;          /* summed with the other home stage */
+    int open_link;      /* the highest that uses it */
+    const Group *group; /* whose paths it takes */
     int64_t elements, share_elements;
     int64_t ready_ns, reduce_ns, reduced_ns;
     int64_t ready_whole_ns; /* in a row of I and W together */
     int64_t sumsq_ns, update_ns, gather_ns;
-    int64_t share_bytes; /* of gradients, for the tied sum */
+    int64_t fetch_ns;            /* its weights for a use */
+    int64_t scatter_ns, fold_ns; /* its gradients in every micro-batch, and what is added of those
+                                    before it; the last one's is part of reduce_ns */
+    int64_t share_bytes;         /* of gradients, for the tied sum */
 } StageBucket;
 
 typedef struct StageCost {
-    int64_t ns[PART_COUNT]; /* of a row of each part */
+    int64_t ns[PART_COUNT];       /* of a row of each part */
+    int64_t stall_ns[PART_COUNT]; /* of that, waits for weights to come and for gradients to go */
+    int64_t fold_ns;              /* and of rows that add to gradients, adding of homes */
+    int64_t gap_ns[BEGINS_COUNT][PART_COUNT]; /* behind the row before it: until weights of its
+                                                 first link have come, and gradients have gone */
     int64_t norm_ns; /* from the last backward row's end until this rank's norm is known, without
                         tied sums */
     int64_t norm_least_ns; /* the same with tied sums that wait for nobody: never too much */
     int64_t update_ns;     /* from the clip coefficient to the last gather's end */
     int64_t fixed_bytes;   /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
-    int64_t pass_bytes, scratch_bytes; /* which chunks of a stage share */
-    int64_t stride[RING_COUNT];        /* bytes of a slot */
+    int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
+                                                                           share */
+    int64_t stride[RING_COUNT];                                         /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */
@@ -59,9 +67,9 @@ typedef struct StageCost {
 } StageCost;
 
 /* Costs are kept in the family's arena; the deck and the order must outlive it. NULL when there is
- * no such mesh. */
+ * no such mesh. zero, shard: the words of homes_preset. */
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
-                   int dp, bool zero);
+                   int dp, int zero, int shard);
 const Card *family_card(const Family *family, int link);
 /* A run of links as one chunk, the other home of whose tied parameters is on another stage. */
 const StageCost *family_stage(Family *family, int first_link, int end_link);
@@ -83,6 +91,11 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage);
 int64_t family_budget(const Family *family); /* memory less margin */
 /* Lengths of hops between stages, by the level that each crosses. */
 void family_hops(const Family *family, OrderTimes *ret);
+
+/* Buffers of buckets that are whole for a while, and the rows that wait for them: fills the bytes,
+ * lengthens ns, and moves the readiness of buckets. own: per part, what each link adds to a row. */
+void stage_add_homes(const Family *family, int begin, int end, int64_t *const own[PART_COUNT],
+                     StageCost *cost);
 
 /* Elements that a rank holds after a move of a flat bucket. */
 int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count);

@@ -151,8 +151,11 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
     family_hops(family, ret);
     for (int c = 0; c < family->order->chunks; c++) {
         const StageCost *cost = family_chunk(family, first_link, c);
-        for (int part = 0; part < PART_COUNT; part++)
+        for (int part = 0; part < PART_COUNT; part++) {
             ret->time[part][c] = cost->ns[part];
+            for (int begins = 0; begins < BEGINS_COUNT; begins++)
+                ret->gap[begins][part][c] = cost->gap_ns[begins][part];
+        }
     }
 }
 

@@ -3,6 +3,87 @@
 
 #include "ir/base/num.h"
 
+/* ---- lists and paths ---- */
+
+/* The atoms of a set as a list, slowest link major. */
+static AtomList list_of(AtomSet atoms)
+{
+    AtomList list = {0};
+    for (int a = MAX_ATOMS - 1; a >= 0; a--)
+        if (atoms >> a & 1) {
+            CHECK(list.n < MAX_PER_AXIS);
+            list.at[list.n++] = (int8_t)a;
+        }
+    return list;
+}
+
+/* Flat buckets move in place, by ranges of axis e: reduced, cut and gathered, and nothing else. */
+static int64_t flat_cost(const void *context, const Mesh *mesh, const Move *move, int64_t bytes)
+{
+    const MovePrice *price = context;
+    bool cuts = move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE;
+    if (move->kind == MOVE_ALL_REDUCE || (cuts && move->to == 1) ||
+        (move->kind == MOVE_ALL_GATHER && move->from == 1))
+        return price->cost(price->context, mesh, move, bytes);
+    return INT64_MAX / (2 * MAX_MOVES);
+}
+
+/* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
+static void add_share(AtomList *list, AtomSet atoms, AtomSet partial)
+{
+    AtomList whole = list_of((AtomSet)(atoms & ~partial)),
+             scattered = list_of((AtomSet)(atoms & partial));
+    CHECK(list->n + whole.n + scattered.n <= MAX_PER_AXIS);
+    for (int i = 0; i < whole.n; i++)
+        list->at[list->n++] = whole.at[i];
+    for (int i = 0; i < scattered.n; i++)
+        list->at[list->n++] = scattered.at[i];
+}
+
+void group_cut(Group *group, const Homes *homes)
+{
+    AtomSet own = (AtomSet)~group->sharded;
+    group->buffered = homes->gradient != 0;
+    group->share.n = 0;
+    add_share(&group->share, (AtomSet)(homes->weight & own), group->partial);
+    group->weight_share = group->share;
+    add_share(&group->share, (AtomSet)(homes->gradient & ~homes->weight & own), group->partial);
+    group->gradient_share = group->share;
+    add_share(&group->share, (AtomSet)(homes->state & ~homes->gradient & own), group->partial);
+}
+
+void group_find_paths(Arena *arena, const Mesh *mesh, const MovePrice *price, Group *group)
+{
+    AtomList differ = list_of(group->sharded);
+    Net *net = ARENA_NEW(arena, Net);
+    net->arena = arena;
+    net->name = "flat";
+    DimId dim[2] = {net_add_dim(net, "c", DIM_OTHER, list_extent(mesh, &differ)),
+                    net_add_dim(net, "e", DIM_OTHER, group->elements)};
+    Graph *graph = net_add_class(net, "flat");
+    ValueId flat = graph_value(graph, VALUE_INPUT, "flat", 2, dim);
+    const Value *value = &graph->values.at[flat];
+    Placement from = place_replicate();
+    from.shard[0] = differ;
+    Placement sums = from, to = from, home = from, whole = from;
+    from.partial = group->partial;
+    from.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
+    sums.shard[1] = group->gradient_share;
+    sums.partial = (AtomSet)(group->partial & ~list_set(&group->gradient_share));
+    sums.monoid = sums.partial ? MONOID_SUM : MONOID_NONE;
+    to.shard[1] = group->share;
+    home.shard[1] = group->weight_share;
+    MovePrice flat_price = {flat_cost, price, price->element_bytes};
+    PathTable *paths = path_table_new(arena, mesh, net, &flat_price);
+    if (!path_find(paths, value, &from, &sums, &group->scatter) ||
+        !path_find(paths, value, &sums, &to, &group->reduce) ||
+        !path_find(paths, value, &to, &home, &group->gather) ||
+        !path_find(paths, value, &home, &whole, &group->fetch))
+        BUG("no path for the gradients of a group");
+}
+
+/* ---- uses ---- */
+
 void stage_find_uses(Program *program, StageProgram *stage)
 {
     for (int i = 0; i < stage->links; i++) {
@@ -34,9 +115,11 @@ void stage_find_uses(Program *program, StageProgram *stage)
     }
 }
 
-Life bucket_life(int bucket, int close_link, int open_link, int64_t elements, int width)
+Life bucket_life(int bucket, int close_link, int open_link, int last_link, int64_t elements,
+                 int width)
 {
-    return (Life){bucket, num_align64(elements * width), close_link, open_link + 1};
+    int last = open_link < last_link ? open_link + 1 : last_link;
+    return (Life){bucket, num_align64(elements * width), close_link, last};
 }
 
 /* ---- gaps ---- */
@@ -102,10 +185,11 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
             const Bucket *bucket = &stage->buckets.at[b];
             const Group *group = &stage->groups.at[bucket->group];
             if (weights ? group->weight_share.n > 0 : group->buffered)
-                life[n++] = bucket_life(b, bucket->close_link, bucket->open_link, bucket->elements,
-                                        dtype_bytes(dtype));
+                life[n++] = bucket_life(b, bucket->close_link, bucket->open_link,
+                                        stage->chunk[stage->link[bucket->open_link].chunk].end - 1,
+                                        bucket->elements, dtype_bytes(dtype));
         }
-        int64_t bytes = lives_fit(life, n, offset);
+        int64_t bytes = lives_place(life, n, offset);
         for (int i = 0; i < n; i++)
             *(weights ? &stage->buckets.at[life[i].id].fetch
                       : &stage->buckets.at[life[i].id].buffer) = at + offset[i];

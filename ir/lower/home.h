@@ -6,13 +6,22 @@
 #include "ir/lower/life.h"
 #include "ir/lower/program.h"
 
+/* Fills the lists that cut the homes of a group, from its atoms: what every rank holds whole is cut
+ * first, for nothing; then one scatter cuts the rest. */
+void group_cut(Group *group, const Homes *homes);
+/* And the cheapest paths between them, for its elements: the flat value [c, e] as a net of its own.
+ */
+void group_find_paths(Arena *arena, const Mesh *mesh, const MovePrice *price, Group *group);
+
 /* Which link uses which bucket: fills StageLink.bucket and member, Bucket.open_link. */
 void stage_find_uses(Program *program, StageProgram *stage);
 
-/* The life of a bucket's weights for use, or of its accumulators, over links [close, open] of the
- * stage: one link longer, so that neighbours do not share bytes and one may be on its way while
- * the other is in use. Its length is that of its elements of `width` bytes. */
-Life bucket_life(int bucket, int close_link, int open_link, int64_t elements, int width);
+/* The life of a bucket's weights for use, or of its accumulators, over links [close, open]: one
+ * link longer, so that neighbours do not share bytes and one may be on its way while the other is
+ * in use; but not beyond the last link of its chunk, whose rows end there. Its length is that of
+ * its elements of `width` bytes. */
+Life bucket_life(int bucket, int close_link, int open_link, int last_link, int64_t elements,
+                 int width);
 
 /* Gives buckets their buffers, from `at` on, and finds the gaps to clear; where the buffers end. */
 int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at);

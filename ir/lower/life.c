@@ -2,6 +2,7 @@
 #include "ir/lower/life.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 int64_t lives_fit(const Life *life, int n, int64_t *ret)
 {
@@ -22,4 +23,24 @@ int64_t lives_fit(const Life *life, int n, int64_t *ret)
         top = at + life[i].bytes > top ? at + life[i].bytes : top;
     }
     return top;
+}
+
+/* Largest first; then what is used first in backward. */
+static int by_size(const void *a, const void *b)
+{
+    const Life *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->last != y->last)
+        return y->last - x->last;
+    if (x->first != y->first)
+        return y->first - x->first;
+    return x->id - y->id;
+}
+
+int64_t lives_place(Life *life, int n, int64_t *ret)
+{
+    if (n > 0)
+        qsort(life, (size_t)n, sizeof *life, by_size);
+    return lives_fit(life, n, ret);
 }

@@ -14,4 +14,8 @@ typedef struct Life {
  * Returns the area's size, bytes. */
 int64_t lives_fit(const Life *life, int n, int64_t *ret);
 
+/* The same in an order that hangs on nothing but the lives: the largest first, which are sorted so.
+ */
+int64_t lives_place(Life *life, int n, int64_t *ret);
+
 #endif

@@ -87,61 +87,6 @@ static int find_net_param(const Net *net, int link, int param, int *ret_use)
     BUG("parameter %d of link %d is not in the net", param, link);
 }
 
-/* The atoms of a set as a list, slowest link major. */
-static AtomList list_of(AtomSet atoms)
-{
-    AtomList list = {0};
-    for (int a = MAX_ATOMS - 1; a >= 0; a--)
-        if (atoms >> a & 1) {
-            CHECK(list.n < MAX_PER_AXIS);
-            list.at[list.n++] = (int8_t)a;
-        }
-    return list;
-}
-
-/* Flat buckets move in place, by ranges of axis e: reduced, cut and gathered, and nothing else. */
-static int64_t flat_cost(const void *context, const Mesh *mesh, const Move *move, int64_t bytes)
-{
-    const MovePrice *price = context;
-    bool cuts = move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE;
-    if (move->kind == MOVE_ALL_REDUCE || (cuts && move->to == 1) ||
-        (move->kind == MOVE_ALL_GATHER && move->from == 1))
-        return price->cost(price->context, mesh, move, bytes);
-    return INT64_MAX / (2 * MAX_MOVES);
-}
-
-/* The flat value [c, e] of a group, as a net of its own for the path search. */
-static void find_paths(Arena *arena, const Program *program, Group *group, const MovePrice *price)
-{
-    const Mesh *mesh = &program->plan->mesh;
-    AtomList differ = list_of(group->sharded);
-    Net *net = ARENA_NEW(arena, Net);
-    net->arena = arena;
-    net->name = "flat";
-    DimId dim[2] = {net_add_dim(net, "c", DIM_OTHER, list_extent(mesh, &differ)),
-                    net_add_dim(net, "e", DIM_OTHER, group->elements)};
-    Graph *graph = net_add_class(net, "flat");
-    ValueId flat = graph_value(graph, VALUE_INPUT, "flat", 2, dim);
-    const Value *value = &graph->values.at[flat];
-    Placement from = place_replicate();
-    from.shard[0] = differ;
-    Placement sums = from, to = from, home = from, whole = from;
-    from.partial = group->partial;
-    from.monoid = group->partial ? MONOID_SUM : MONOID_NONE;
-    sums.shard[1] = group->gradient_share;
-    sums.partial = (AtomSet)(group->partial & ~list_set(&group->gradient_share));
-    sums.monoid = sums.partial ? MONOID_SUM : MONOID_NONE;
-    to.shard[1] = group->share;
-    home.shard[1] = group->weight_share;
-    MovePrice flat_price = {flat_cost, price, price->element_bytes};
-    PathTable *paths = path_table_new(arena, mesh, net, &flat_price);
-    if (!path_find(paths, value, &from, &sums, &group->scatter) ||
-        !path_find(paths, value, &sums, &to, &group->reduce) ||
-        !path_find(paths, value, &to, &home, &group->gather) ||
-        !path_find(paths, value, &home, &whole, &group->fetch))
-        BUG("no path for the gradients of a group");
-}
-
 /* What tells groups apart. */
 typedef struct GroupKey {
     AtomSet sharded, partial;
@@ -161,18 +106,6 @@ static bool same_group(const Group *group, const GroupKey *key)
            group->buffered == (homes->gradient != 0);
 }
 
-/* What every rank holds whole is cut first, for nothing; then one scatter cuts the rest. */
-static void add_share(AtomList *list, AtomSet atoms, AtomSet partial)
-{
-    AtomList whole = list_of((AtomSet)(atoms & ~partial)),
-             scattered = list_of((AtomSet)(atoms & partial));
-    CHECK(list->n + whole.n + scattered.n <= MAX_PER_AXIS);
-    for (int i = 0; i < whole.n; i++)
-        list->at[list->n++] = whole.at[i];
-    for (int i = 0; i < scattered.n; i++)
-        list->at[list->n++] = scattered.at[i];
-}
-
 static Group *group_for(Program *program, StageProgram *stage, const GroupKey *key)
 {
     for (int g = 0; g < stage->groups.n; g++)
@@ -185,13 +118,7 @@ static Group *group_for(Program *program, StageProgram *stage, const GroupKey *k
                      .rate = key->rate,
                      .buffered = key->homes.gradient != 0,
                      .master = NONE};
-    AtomSet own = (AtomSet)~key->sharded;
-    const Homes *homes = &key->homes;
-    add_share(&group->share, (AtomSet)(homes->weight & own), key->partial);
-    group->weight_share = group->share;
-    add_share(&group->share, (AtomSet)(homes->gradient & ~homes->weight & own), key->partial);
-    group->gradient_share = group->share;
-    add_share(&group->share, (AtomSet)(homes->state & ~homes->gradient & own), key->partial);
+    group_cut(group, &key->homes);
     return group;
 }
 
@@ -270,7 +197,7 @@ static void make_groups(Program *program, StageProgram *stage, const MovePrice *
         add_members(program, stage, i);
     for (int g = 0; g < stage->groups.n; g++) {
         lay_members(program, &stage->groups.at[g]);
-        find_paths(program->arena, program, &stage->groups.at[g], price);
+        group_find_paths(program->arena, &program->plan->mesh, price, &stage->groups.at[g]);
         cut_buckets(program, stage, g);
     }
     stage_find_uses(program, stage);

@@ -255,6 +255,66 @@ static void test_example_plans(void **state)
     print_message("# %d example plans\n", plans);
 }
 
+/* Homes of gradients and weights that are cut: bytes to the byte, and rows that wait for weights
+ * and for buffers as long as in the Steps. Where rows of one direction follow each other, or those
+ * of other chunks, what waits hangs on more than the row before. */
+static const Case cut[] = {
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=2"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=3"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "tp=2,dp=2,sp=1,zero=3"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=3"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=8,zero=2"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=8,zero=3,mbs=4"},
+    {"gpt2", "dgx-h100", 16, 64, 1024, "bf16", "dp=16,zero=3,shard=node"},
+    {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16", "tp=2,sp=1,dp=8,zero=3"},
+    {"llama-3-8b", "dgx-h100", 64, 64, 4096, "bf16", "dp=64,zero=3,recompute=full"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16", "dp=32,zero=3,shard=weights"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16", "tp=4,dp=2,pp=4,sp=1,zero=3,schedule=zbh1"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=2,schedule=gpipe"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=3,schedule=gpipe"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=2,pp=4,zero=3,schedule=gpipe"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=3,schedule=zbv"},
+    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=3,schedule=interleaved"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=2,pp=4,zero=3,schedule=interleaved,chunks=3"},
+};
+enum { CUT = sizeof cut / sizeof *cut, CUT_TURNS = 11 }; /* those in which directions alternate */
+
+static void test_cut_homes_agree(void **state)
+{
+    (void)state;
+    double worst[2] = {0};
+    for (int i = 0; i < CUT; i++) {
+        Made made = make(&cut[i]);
+        const int *first = made.plan->first_link;
+        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+        int64_t segment = family_segment(made.family, first, end);
+        StepTimes *steps = simulate_program(made.arena, made.program, NULL);
+        double apart = off(segment, steps->step_ns), most = i < CUT_TURNS ? 0.015 : 0.06;
+        if (apart > most)
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns", cut[i].model, cut[i].pins,
+                     (long long)segment, (long long)steps->step_ns);
+        worst[i >= CUT_TURNS] = apart > worst[i >= CUT_TURNS] ? apart : worst[i >= CUT_TURNS];
+        StepTimes *account = account_plan(made.arena, made.family, first);
+        assert_int_equal(account->step_ns, segment);
+        for (int s = 0; s < made.plan->stages; s++) {
+            StageBytes bytes = family_bytes(made.family, first, s);
+            const StageProgram *stage = &made.program->stage[s];
+            assert_int_equal(bytes.weights, stage->group_bytes[0]);
+            assert_int_equal(bytes.gradients, stage->group_bytes[1]);
+            assert_int_equal(bytes.state, stage->group_bytes[2]);
+            assert_int_equal(bytes.transients, stage->scratch_bytes + 4 * stage->pass_bytes +
+                                                   stage->fetched_bytes + stage->buffers_bytes);
+            assert_true(bytes.all >= stage->arena_bytes);
+            assert_true(i >= CUT_TURNS || off(bytes.all, stage->arena_bytes) < 0.02);
+            assert_int_equal(spent_sum(&steps->stage[s]), steps->step_ns);
+            assert_int_equal(spent_sum(&account->stage[s]), segment);
+        }
+        done(&made);
+    }
+    print_message("# %d plans, at most %.2f %% apart, and %.2f %% where rows follow their like\n",
+                  CUT, 100 * worst[0], 100 * worst[1]);
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -283,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_accounts_are_whole_and_agree),
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
         cmocka_unit_test(test_example_plans),
+        cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_extrapolation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;

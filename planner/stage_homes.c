@@ -1,0 +1,222 @@
+/* stage_homes.c - homes that are cut, as a stage sees them: buffers in which a bucket is whole, and
+ * rows that wait until its weights have come, or its gradients gone. */
+#include "ir/base/num.h"
+#include "ir/lower/home.h"
+#include "planner/stage.h"
+
+/* Where the buffer of each bucket lies in its area; bytes 0: it has none. */
+typedef struct Area {
+    int64_t *at, *bytes;
+} Area;
+
+static bool share_bytes(const Area *area, int a, int b)
+{
+    return area->bytes[a] && area->bytes[b] && area->at[a] < area->at[b] + area->bytes[b] &&
+           area->at[b] < area->at[a] + area->bytes[a];
+}
+
+static Area place_area(Arena *scratch, const Family *family, const StageCost *cost, int end,
+                       bool weights, int64_t *ret_bytes)
+{
+    const Recipe *recipe = family->pricer.recipe;
+    Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
+    Area area = {ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    int n = 0;
+    for (int b = 0; b < cost->buckets; b++) {
+        const StageBucket *bucket = &cost->bucket[b];
+        const Group *group = bucket->group;
+        if (weights ? group->weight_share.n > 0 : group->buffered)
+            life[n++] =
+                bucket_life(b, bucket->close_link, bucket->open_link, end - 1, bucket->elements,
+                            dtype_bytes(weights ? recipe->weight : recipe->gradient));
+    }
+    *ret_bytes = lives_place(life, n, offset);
+    for (int i = 0; i < n; i++) {
+        area.at[life[i].id] = offset[i];
+        area.bytes[life[i].id] = life[i].bytes;
+    }
+    return area;
+}
+
+/* A row as the streams run it; times are from its start. */
+typedef struct HomeRow {
+    const StageCost *cost;
+    Area weights, gradients;
+    bool forward, adds; /* to gradients */
+    int micros;
+    int64_t clock; /* of compute */
+    int64_t weight_stream, gradient_stream;
+    int64_t *used, *scattered; /* per bucket: its weights were used last, its gradients are home */
+    int64_t stall, fold;
+} HomeRow;
+
+/* All that link i is the first to use, one after the other. */
+static int64_t fetches_of(const StageCost *cost, bool forward, int i)
+{
+    int64_t ns = 0;
+    for (int b = 0; b < cost->buckets; b++)
+        if ((forward ? cost->bucket[b].close_link : cost->bucket[b].open_link) == i)
+            ns += cost->bucket[b].fetch_ns;
+    return ns;
+}
+
+/* Weights that link i is the first to use must have come; they come as soon as the stream is free
+ * and what lay in their bytes has been used. */
+static void fetch_weights(HomeRow *row, int i, bool begins)
+{
+    int64_t wait = row->clock;
+    for (int b = 0; b < row->cost->buckets; b++) {
+        const StageBucket *bucket = &row->cost->bucket[b];
+        if ((row->forward ? bucket->close_link : bucket->open_link) != i || begins ||
+            !row->weights.bytes[b])
+            continue;
+        int64_t start = row->weight_stream;
+        for (int a = 0; a < row->cost->buckets; a++)
+            if (share_bytes(&row->weights, a, b))
+                start = num_larger(start, row->used[a]);
+        row->weight_stream = start + bucket->fetch_ns;
+        wait = num_larger(wait, row->weight_stream);
+    }
+    row->stall += wait - row->clock;
+    row->clock = wait;
+}
+
+/* Gradients that link i is the first to write, `before` ns after it begins, need bytes from which
+ * others have gone home. */
+static void claim_buffers(HomeRow *row, int i, int64_t before)
+{
+    int64_t wait = row->clock;
+    for (int b = 0; b < row->cost->buckets; b++)
+        for (int a = 0; a < row->cost->buckets && row->cost->bucket[b].open_link == i; a++)
+            if (share_bytes(&row->gradients, a, b))
+                wait = num_larger(wait, row->scattered[a] - before);
+    row->stall += wait - row->clock;
+    row->clock = wait;
+}
+
+static void close_buckets(HomeRow *row, int i)
+{
+    for (int b = 0; b < row->cost->buckets; b++) {
+        const StageBucket *bucket = &row->cost->bucket[b];
+        if (bucket->close_link != i || !row->gradients.bytes[b])
+            continue;
+        int64_t fold = bucket->fold_ns * (row->micros - 1) / row->micros; /* the first has none */
+        row->clock += fold;
+        row->fold += fold;
+        row->gradient_stream = num_larger(row->gradient_stream, row->clock) + bucket->scatter_ns;
+        row->scattered[b] = row->gradient_stream;
+    }
+}
+
+/* resumes: the row before it ended at its first link, and the weights of that are there. ret_late,
+ * per link: how much later than without homes its work begins. */
+static void run_row(HomeRow *row, bool resumes, int begin, int end, const int64_t *adds,
+                    int64_t *ret_late)
+{
+    const StageCost *cost = row->cost;
+    for (int k = 0; k < end - begin; k++) {
+        int i = row->forward ? begin + k : end - 1 - k;
+        fetch_weights(row, i, k == 0 && resumes);
+        if (row->adds)
+            claim_buffers(row, i, adds[i - begin] / 2); /* some are made early, some late */
+        ret_late[i - begin] = row->stall + row->fold;
+        row->clock += adds[i - begin];
+        for (int b = 0; b < cost->buckets; b++)
+            if (i >= cost->bucket[b].close_link && i <= cost->bucket[b].open_link)
+                row->used[b] = row->clock;
+        if (row->adds)
+            close_buckets(row, i);
+    }
+}
+
+/* The row of `part` that follows at once. */
+static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
+{
+    HomeRow row = *before;
+    int n = row.cost->buckets;
+    row.forward = part == PART_F;
+    row.adds = part == PART_B || part == PART_W;
+    row.clock = row.stall = row.fold = 0;
+    row.weight_stream -= before->clock;
+    row.gradient_stream -= before->clock;
+    row.used = ARENA_ARRAY(scratch, int64_t, n + 1);
+    row.scattered = ARENA_ARRAY(scratch, int64_t, n + 1);
+    for (int b = 0; b < n; b++) {
+        row.used[b] = before->used[b] - before->clock;
+        row.scattered[b] = before->scattered[b] - before->clock;
+    }
+    return row;
+}
+
+static bool any_cut(const StageCost *cost)
+{
+    bool any = false;
+    for (int b = 0; b < cost->buckets; b++)
+        any = any || cost->bucket[b].group->buffered;
+    return any; /* weights are cut where gradients are */
+}
+
+/* Rows in the steady state, each behind one of the other direction: forward and backward take
+ * turns. ret_late[part], per link. */
+static void run_rows(Arena *scratch, HomeRow *first, int begin, int end,
+                     int64_t *const own[PART_COUNT], HomeRow *ret, int64_t *const *ret_late)
+{
+    run_row(first, true, begin, end, own[PART_F], ret_late[PART_F]);
+    HomeRow back = row_behind(scratch, first, PART_B);
+    run_row(&back, true, begin, end, own[PART_B], ret_late[PART_B]);
+    ret[PART_F] = row_behind(scratch, &back, PART_F);
+    run_row(&ret[PART_F], true, begin, end, own[PART_F], ret_late[PART_F]);
+    for (int part = 0; part < PART_COUNT; part++)
+        if (part != PART_F) {
+            ret[part] = row_behind(scratch, &ret[PART_F], (PartKind)part);
+            run_row(&ret[part], true, begin, end, own[part], ret_late[part]);
+        }
+    /* what goes home later every time ends by taking the time of the rows */
+    int64_t behind = (ret[PART_B].gradient_stream - ret[PART_B].clock) -
+                     num_larger(back.gradient_stream - back.clock, 0);
+    if (behind > 0) {
+        ret[PART_B].clock += behind;
+        ret[PART_B].stall += behind;
+    }
+}
+
+void stage_add_homes(const Family *family, int begin, int end, int64_t *const own[PART_COUNT],
+                     StageCost *cost)
+{
+    if (!any_cut(cost))
+        return;
+    Arena *scratch = arena_new("homes");
+    HomeRow first = {.cost = cost,
+                     .forward = true,
+                     .micros = family->order->micros,
+                     .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
+    first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
+    HomeRow row[PART_COUNT];
+    int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
+    for (int part = 0; part < PART_COUNT; part++)
+        late[part] = ARENA_ARRAY(scratch, int64_t, end - begin);
+    run_rows(scratch, &first, begin, end, own, row, late);
+    for (int part = 0; part < PART_COUNT; part++) {
+        bool forward = part == PART_F;
+        HomeRow next = row_behind(scratch, &row[part], (PartKind)part);
+        run_row(&next, false, begin, end, own[part], again);
+        cost->ns[part] += row[part].stall + row[part].fold;
+        cost->stall_ns[part] = row[part].stall;
+        cost->fold_ns = num_larger(cost->fold_ns, row[part].fold);
+        cost->gap_ns[BEGINS_STAGE][part] = fetches_of(cost, forward, forward ? begin : end - 1);
+        cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - row[part].clock, 0);
+    }
+    PartKind adds = family->deck->key.split ? PART_W : PART_B;
+    for (int b = 0; b < cost->buckets; b++) {
+        StageBucket *bucket = &cost->bucket[b];
+        int at = bucket->close_link - begin;
+        bucket->ready_ns += late[adds][at] + bucket->fold_ns;
+        bucket->ready_whole_ns += late[PART_B][at] + bucket->fold_ns;
+    }
+    cost->transient_bytes += cost->fetched_bytes + cost->buffer_bytes;
+    arena_free(scratch);
+}
