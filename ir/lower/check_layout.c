@@ -352,6 +352,13 @@ static void used_by(const StageProgram *stage, int b, int *ret_low, int *ret_hig
             }
 }
 
+/* Is link `b` later than a neighbour of link `a`? Rows end at the last link of a chunk, so the next
+ * one is no neighbour of it. */
+static bool beyond(const StageProgram *stage, int a, int b)
+{
+    return b > a + 1 || (b == a + 1 && stage->link[a].chunk != stage->link[b].chunk);
+}
+
 /* Two buckets that neighbouring links use lie apart. */
 static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
 {
@@ -361,7 +368,7 @@ static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
     int low[2], high[2];
     used_by(stage, a, &low[0], &high[0]);
     used_by(stage, b, &low[1], &high[1]);
-    if (low[0] > high[1] + 1 || low[1] > high[0] + 1)
+    if (beyond(stage, high[1], low[0]) || beyond(stage, high[0], low[1]))
         return true;
     bool weights = x->fetch != NONE && y->fetch != NONE &&
                    x->fetch < y->fetch + y->elements * weight &&
