@@ -6,7 +6,6 @@
 #include "codegen/gemm.h"
 
 #include "codegen/emit.h"
-#include "codegen/rows.h"
 
 enum { OPERAND_A, OPERAND_B, OPERAND_C, OPERANDS };
 
@@ -21,13 +20,18 @@ typedef struct Einsum {
     int letters;
     bool has[OPERANDS][MAX_LETTERS];
     int64_t extent[MAX_LETTERS], stride[OPERANDS][MAX_LETTERS];
+    int64_t block[OPERANDS]; /* elements from one block to the next, where a turn of a ring sees one
+                                of the operand; else 0 */
+    AtomList ring;
     char name[MAX_LETTERS];
 } Einsum;
 
-static void read_operand(Einsum *e, int which, const int8_t *letter, int copy)
+static void read_operand(Einsum *e, int which, const int8_t *letter, int copy,
+                         const NodeChoice *choice)
 {
     const Copy *c = &e->body->copies.at[copy];
     int axes = e->body->graph->values.at[c->value].axes;
+    int block = ring_block_axis(&e->ring, choice, letter, axes);
     int64_t stride = 1;
     e->copy[which] = copy;
     for (int a = axes - 1; a >= 0; a--) {
@@ -35,6 +39,10 @@ static void read_operand(Einsum *e, int which, const int8_t *letter, int copy)
         e->has[which][l] = true;
         e->extent[l] = c->local[a];
         e->stride[which][l] = stride;
+        if (a == block) {
+            e->extent[l] /= list_extent(e->body->mesh, &e->ring);
+            e->block[which] = stride * e->extent[l];
+        }
         stride *= c->local[a];
     }
 }
@@ -75,6 +83,7 @@ static void add_loop(Arena *arena, const Einsum *e, int l, Gemm *gemm)
     char letter[2] = {e->name[l], 0};
     loop->name = emit_ident(arena, letter);
     loop->extent = e->extent[l];
+    loop->sums = !e->has[OPERAND_C][l];
     for (int k = 0; k < OPERANDS; k++)
         loop->stride[k] = e->has[k][l] ? e->stride[k][l] : 0;
 }
@@ -136,6 +145,7 @@ static void transpose_all(Gemm *gemm)
 {
     int copy = gemm->a;
     bool trans = gemm->trans_a;
+    swap_int64(&gemm->block[OPERAND_A], &gemm->block[OPERAND_B]);
     gemm->a = gemm->b;
     gemm->b = copy;
     gemm->trans_a = !gemm->trans_b;
@@ -149,15 +159,22 @@ static void transpose_all(Gemm *gemm)
 bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret)
 {
     const Node *node = &body->graph->nodes.at[inst->node[0]];
-    if (node->ins != 2 || einsum_is_rows(body, node))
+    if (!node_is_product(body->graph, node))
         return false;
-    Einsum e = {.body = body, .letters = node->sig.letters};
+    const NodeChoice *choice = &body->plan->choice[inst->node[0]];
+    Einsum e = {.body = body, .letters = node->sig.letters, .ring = node_ring(body->mesh, choice)};
     for (int l = 0; l < e.letters; l++)
         e.name[l] = node->sig.letter[l];
-    read_operand(&e, OPERAND_A, node->sig.in[0], inst->bind_in[0][0]);
-    read_operand(&e, OPERAND_B, node->sig.in[1], inst->bind_in[0][1]);
-    read_operand(&e, OPERAND_C, node->sig.out[0], inst->bind_out[0][0]);
-    Gemm gemm = {.a = e.copy[OPERAND_A], .b = e.copy[OPERAND_B], .c = e.copy[OPERAND_C]};
+    read_operand(&e, OPERAND_A, node->sig.in[0], inst->bind_in[0][0], choice);
+    read_operand(&e, OPERAND_B, node->sig.in[1], inst->bind_in[0][1], choice);
+    read_operand(&e, OPERAND_C, node->sig.out[0], inst->bind_out[0][0], choice);
+    Gemm gemm = {.a = e.copy[OPERAND_A],
+                 .b = e.copy[OPERAND_B],
+                 .c = e.copy[OPERAND_C],
+                 .adds = inst->adds & 1,
+                 .ring = e.ring,
+                 .turn = inst->turn,
+                 .block = {e.block[0], e.block[1], e.block[2]}};
     for (int l = 0; l < e.letters; l++) {
         if (e.has[OPERAND_A][l] && e.has[OPERAND_B][l] && e.has[OPERAND_C][l])
             add_loop(arena, &e, l, &gemm);
@@ -169,6 +186,8 @@ bool gemm_build(Arena *arena, const Body *body, const Inst *inst, Gemm *ret)
     Letters k = shared_letters(&e, OPERAND_A, OPERAND_B, OPERAND_C);
     make_dense(arena, &e, OPERAND_A, OPERAND_C, &m, &gemm);
     make_dense(arena, &e, OPERAND_B, OPERAND_C, &n, &gemm);
+    if (e.ring.n > 0) /* a block of tokens is one index in what passes by, not in what stays */
+        make_dense(arena, &e, OPERAND_A, OPERAND_B, &k, &gemm);
     if (!is_dense(&e, OPERAND_A, &k) || !is_dense(&e, OPERAND_B, &k))
         return false;
     gemm.m = extent_of(&e, &m);

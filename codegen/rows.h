@@ -116,8 +116,6 @@ typedef struct RowProgram {
 RowProgram *rows_build(Arena *arena, Diag *diag, const Body *body, const Inst *inst);
 int64_t rows_extent(const RowProgram *program, int begin,
                     int end); /* product of the extents of axes [begin, end) */
-/* An einsum without a product of two matrices in it: some operand has every letter. */
-bool einsum_is_rows(const Body *body, const Node *node);
 
 /* Building terms (rows_terms.c), used by the rules of each op (rows_ops.c). */
 typedef struct RowBuilder {

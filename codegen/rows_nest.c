@@ -1,24 +1,6 @@
-/* rows_nest.c - which einsums are rows, and any einsum or reduction as a plain loop nest. */
+/* rows_nest.c - any einsum or reduction as a plain loop nest. */
 #include "codegen/emit.h"
 #include "codegen/rows.h"
-
-static uint32_t letters_of(const Body *body, ValueId id, const int8_t *letter)
-{
-    uint32_t set = 0;
-    for (int a = 0; a < body->graph->values.at[id].axes; a++)
-        set |= 1u << letter[a];
-    return set;
-}
-
-bool einsum_is_rows(const Body *body, const Node *node)
-{
-    uint32_t all = (1u << node->sig.letters) - 1;
-    for (int k = 0; k < node->ins; k++) {
-        if (letters_of(body, node->in[k], node->sig.in[k]) == all)
-            return true;
-    }
-    return letters_of(body, node->out[0], node->sig.out[0]) == all;
-}
 
 typedef struct Nest {
     RowBuilder *b;

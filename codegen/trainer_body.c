@@ -142,6 +142,12 @@ static const char *with_offset(BodyPrinter *p, const Gemm *gemm, const char *var
 {
     Str text = str_new(p->t->arena);
     str_put(&text, var);
+    if (gemm->block[operand]) {
+        int n = list_extent(&p->t->plan->mesh, &gemm->ring);
+        str_putf(&text, " + (s->index[%s] + %d) %% %d * %lldL",
+                 trainer_list(p->t, &gemm->ring, false), n - gemm->turn, n,
+                 (long long)gemm->block[operand]);
+    }
     for (int i = 0; i < gemm->loops; i++) {
         if (gemm->loop[i].stride[operand])
             str_putf(&text, " + %s * %lldL", gemm->loop[i].name,
@@ -208,13 +214,16 @@ static void print_gemm(BodyPrinter *p, const Gemm *gemm)
         emit_open(p->emit, "for (int %s = 0; %s < %lld; %s++)", loop->name, loop->name,
                   (long long)loop->extent, loop->name);
     }
-    const char *beta = "0.0f";
-    if (adds) {
+    const char *beta = gemm->adds ? "1.0f" : "0.0f";
+    if (adds && !gemm->adds) {
         const char *first = body_first(p, gemm->c);
         beta = str_eq(first, "false")  ? "1.0f"
                : str_eq(first, "true") ? "0.0f"
                                        : "first ? 0.0f : 1.0f";
     }
+    for (int i = 0; i < gemm->loops; i++)
+        if (gemm->loop[i].sums && !str_eq(beta, "1.0f"))
+            beta = arena_printf(p->t->arena, "%s > 0 ? 1.0f : %s", gemm->loop[i].name, beta);
     print_product(p, gemm, beta);
     for (int i = gemm->loops - 1; i >= 0; i--)
         emit_close(p->emit, "");
@@ -332,6 +341,13 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
         case OP_EINSUM:
             if (gemm_build(p->t->arena, p->body, inst, &gemm))
                 return print_gemm(p, &gemm), true;
+            if (node_ring(p->body->mesh, &p->body->plan->choice[inst->node[0]]).n > 0) {
+                diag_error(p->t->diag, NO_SPAN,
+                           "%s of class %s is no product of matrices by blocks", node->name,
+                           p->body->graph->name);
+                diag_help(p->t->diag, "plan with --pin tp_by=gather");
+                return false;
+            }
             break;
         default:
             break;

@@ -268,14 +268,16 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
     }
 }
 
-/* Results of turns are joined in fp32. */
+/* Results of turns are joined in fp32: those of a softmax are stored so too, sums as they are. */
 bool trainer_print_merge(BodyPrinter *p, const Inst *inst)
 {
     for (int k = 0; k < inst->outs; k++) {
+        DType dtype = body_copy(p, inst->out[k])->dtype;
         CHECK(body_storage(p, inst->in[k]) == body_storage(p, inst->out[k]));
-        if (body_copy(p, inst->out[k])->dtype != DT_F32) {
+        if (dtype != DT_F32 &&
+            (inst->monoid != MONOID_SUM || dtype != p->body->recipe->activation)) {
             diag_error(p->t->diag, NO_SPAN, "no kernel joins turns of a ring that are %s",
-                       dtype_text[body_copy(p, inst->out[k])->dtype]);
+                       dtype_text[dtype]);
             diag_help(p->t->diag, "plan with --recipe fp32, or --pin cp_by=gather");
             return false;
         }
@@ -288,9 +290,11 @@ bool trainer_print_merge(BodyPrinter *p, const Inst *inst)
                   body_reads(p, inst->in[2]), body_reads(p, inst->in[3]));
         return true;
     }
-    for (int k = 0; k < inst->outs; k++)
-        emit_line(p->emit, "lp_accumulate(%lld, %s, %s, false);",
+    for (int k = 0; k < inst->outs; k++) {
+        bool wide = body_copy(p, inst->out[k])->dtype == DT_F32;
+        emit_line(p->emit, "%s(%lld, %s, %s%s);", wide ? "lp_accumulate" : "lp_add_real",
                   (long long)body_copy(p, inst->out[k])->elements, body_writes(p, inst->out[k]),
-                  body_reads(p, inst->in[inst->outs + k]));
+                  body_reads(p, inst->in[inst->outs + k]), wide ? ", false" : "");
+    }
     return true;
 }

@@ -487,6 +487,22 @@ int attention_words(const Graph *graph, const Node *node)
     return extra_operand(graph, node, NUM_INDEX, true);
 }
 
+static bool has_all_letters(const Graph *graph, const Node *node, ValueId id, const int8_t *letter)
+{
+    uint32_t set = 0;
+    for (int a = 0; a < graph->values.at[id].axes; a++)
+        set |= 1u << letter[a];
+    return set == (1u << node->sig.letters) - 1;
+}
+
+bool node_is_product(const Graph *graph, const Node *node)
+{
+    bool product = op_info[node->op].form == FORM_gemm && node->ins == 2;
+    for (int k = 0; k < node->ins && product; k++)
+        product = !has_all_letters(graph, node, node->in[k], node->sig.in[k]);
+    return product && !has_all_letters(graph, node, node->out[0], node->sig.out[0]);
+}
+
 bool node_crosses(const Net *net, const Node *node)
 {
     int letters = 0;

@@ -226,6 +226,8 @@ int64_t part_extent(const Graph *graph, const Node *node, int part, const int64_
 int attention_slopes(const Graph *graph, const Node *node);
 int attention_starts(const Graph *graph, const Node *node);
 int attention_words(const Graph *graph, const Node *node);
+/* Matrices are multiplied: of the two operands and the result none has all letters (else rows). */
+bool node_is_product(const Graph *graph, const Node *node);
 /* The node sets positions of the sequence against others: it has two letters of that dim. */
 bool node_crosses(const Net *net, const Node *node);
 /* The op draws random numbers: kernels of it are told the seed, the layer and the sample. */

@@ -4,8 +4,8 @@
 enum { TRAFFIC_once = false, TRAFFIC_twice = true };
 
 const KernelInfo kernel_info[FORM_COUNT] = {
-#define KERNEL(id, flops, bytes, workspace, sm_percent)                                            \
-    [FORM_##id] = {#id, flops, TRAFFIC_##bytes, WORKSPACE_##workspace, sm_percent},
+#define KERNEL(id, flops, bytes, workspace, sm_percent, in_place)                                  \
+    [FORM_##id] = {#id, flops, TRAFFIC_##bytes, WORKSPACE_##workspace, sm_percent, in_place == 1},
 #include "ir/kernels.def"
 #undef KERNEL
 };

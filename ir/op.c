@@ -312,7 +312,7 @@ void op_put_table(Str *str, bool markdown)
     static const char *const head[TABLE_COLUMNS] = {
         "op", "signature", "linear", "whole", "base", "monoid", "gradient", "kernel", "attributes"};
     static const char *const form_text[FORM_COUNT] = {
-#define KERNEL(id, flops, bytes, workspace, sm_percent) [FORM_##id] = #id,
+#define KERNEL(id, flops, bytes, workspace, sm_percent, in_place) [FORM_##id] = #id,
 #include "ir/kernels.def"
 #undef KERNEL
     };

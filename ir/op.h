@@ -100,6 +100,7 @@ typedef struct KernelInfo {
     bool twice;          /* rows beyond the cache are read twice */
     Workspace workspace; /* rule of node_workspace_bytes */
     int sm_percent;
+    bool in_place; /* works on a block of an operand where it lies, and adds to a result */
 } KernelInfo;
 
 extern const KernelInfo kernel_info[FORM_COUNT];

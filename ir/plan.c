@@ -129,6 +129,7 @@ Pins pins_none(void)
                   .sp = -1,
                   .recompute = -1,
                   .cp_by = -1,
+                  .tp_by = -1,
                   .cp_heads = -1,
                   .order = -1,
                   .ep = -1,
@@ -220,14 +221,15 @@ static bool pin_layers(Diag *diag, const char *text, Pins *ret)
     return false;
 }
 
-static bool pin_cross(Diag *diag, const char *text, Pins *ret)
+static bool pin_cross(Diag *diag, const char *key, const char *text, Pins *ret)
 {
+    bool cp = str_eq(key, "cp_by");
     for (int i = 0; i < CROSS_COUNT; i++)
-        if (str_eq(text, cross_text[i])) {
-            ret->cp_by = i;
+        if (str_eq(text, cross_text[i]) && (cp || i != CROSS_HEADS)) {
+            *(cp ? &ret->cp_by : &ret->tp_by) = i;
             return true;
         }
-    diag_error(diag, NO_SPAN, "pin cp_by=%s: gather, heads or ring", text);
+    diag_error(diag, NO_SPAN, "pin %s=%s: gather%s or ring", key, text, cp ? ", heads" : "");
     return false;
 }
 
@@ -240,6 +242,21 @@ static bool pin_order(Diag *diag, const char *text, Pins *ret)
         }
     diag_error(diag, NO_SPAN, "pin order=%s: identity or zigzag", text);
     return false;
+}
+
+/* Blocks of the sequence pass by on tp only where tp has the sequence. */
+static bool ring_has_blocks(Diag *diag, Pins *pins)
+{
+    if (pins->tp_by != CROSS_RING)
+        return true;
+    if (pins->sp == 0) {
+        diag_error(diag, NO_SPAN,
+                   "pin tp_by=ring contradicts sp=0: no blocks of the sequence pass by");
+        diag_help(diag, "use sp=1, or leave tp_by out");
+        return false;
+    }
+    pins->sp = 1;
+    return true;
 }
 
 /* Less than an even share is never enough for all. */
@@ -255,9 +272,10 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {
-        "tp",   "cp",    "dp",        "pp",  "cp_heads", "chunks", "ep",     "zero",  "sp",
-        "room", "block", "recompute", "mbs", "schedule", "cp_by",  "layers", "shard", "order"};
+    static const char *const keys[] = {"tp",     "cp",        "dp",    "pp",       "cp_heads",
+                                       "chunks", "ep",        "zero",  "sp",       "room",
+                                       "block",  "recompute", "mbs",   "schedule", "cp_by",
+                                       "tp_by",  "layers",    "shard", "order"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -267,8 +285,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
         if (str_eq(key, keys[i]))
             return pin_int(diag, key, value, i < 7 ? 1 : 0, most[i], field[i]) &&
                    room_is_enough(diag, ret);
-    if (str_eq(key, "cp_by"))
-        return pin_cross(diag, value, ret);
+    if (str_eq(key, "cp_by") || str_eq(key, "tp_by"))
+        return pin_cross(diag, key, value, ret);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
     if (str_eq(key, "recompute")) {
@@ -302,7 +320,7 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
               near ? "did you mean %s?"
-                   : "pins are tp cp dp pp cp_by cp_heads order ep room zero shard sp block "
+                   : "pins are tp cp dp pp tp_by cp_by cp_heads order ep room zero shard sp block "
                      "recompute mbs schedule chunks layers",
               near);
     return false;
@@ -328,6 +346,7 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
         good = pin_one(arena, diag, part, equals + 1, &pins);
     }
     arena_free(scratch);
+    good = good && ring_has_blocks(diag, &pins);
     if (good)
         *ret = pins;
     return good;

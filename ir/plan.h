@@ -109,6 +109,8 @@ typedef struct Pins {
     int tp, cp, dp, pp, zero, sp, recompute; /* zero: 0 to 3; recompute: 0 none, 1 full */
     int shard;                               /* a Shard */
     int cp_by;                               /* a Cross, of the cp ranks that cp_heads leaves */
+    int tp_by;    /* a Cross, gather or ring: how products meet the shards of a sequence on tp (sp);
+                     -1: gather */
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int order;    /* a SequenceOrder, over the cp ranks that cp_heads leaves */
     int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */

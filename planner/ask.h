@@ -17,7 +17,7 @@
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
-            "tp cp dp pp cp_by cp_heads order zero sp recompute mbs schedule chunks layers", true  \
+            "tp cp dp pp tp_by cp_by order zero sp recompute mbs schedule chunks layers", true     \
     }
 enum { ASK_FLAG_COUNT = 6 };
 

@@ -183,6 +183,8 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_putf(&text, ", ZeRO-%d", pins->zero);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
+    if (pins->tp > 1 && pins->tp_by == CROSS_RING)
+        str_put(&text, brief ? ", TP overlap" : ", tensor-parallel overlap (chunked GEMM)");
     if (pins->recompute)
         str_put(&text, brief ? ", recompute" : ", full recompute");
     if (pins->block >= 0)

@@ -249,7 +249,10 @@ int cmd_plan(int argc, char **argv)
             "Experts are shared by ranks where a pin says so: ep=4, and room=200 for rows of "
             "twice\n"
             "an even share (else there is room for all that can come). order=zigzag deals the\n"
-            "sequence out to the cp ranks so that a causal mask leaves all of them equal work.",
+            "sequence out to the cp ranks so that a causal mask leaves all of them equal work.\n"
+            "tp_by=ring lets blocks of the sequence pass by products on tp, which else gather "
+            "them\n"
+            "(with sp=1).",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

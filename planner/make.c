@@ -44,6 +44,8 @@ char *pins_text(Arena *arena, const Pins *pins)
 {
     Str text = str_new(arena);
     str_putf(&text, "tp=%d,", pins->tp);
+    if (pins->tp > 1 && pins->tp_by == CROSS_RING)
+        str_putf(&text, "tp_by=%s,", cross_text[pins->tp_by]);
     if (pins->cp > 1)
         str_putf(&text, "cp=%d,", pins->cp);
     if (pins->cp > 1 && pins->cp_by >= 0)
@@ -273,6 +275,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.tp = spread.tp;
     pins.cp = spread.cp;
     pins.cp_by = spread.cp_by;
+    pins.tp_by = spread.passing ? CROSS_RING : -1;
     pins.cp_heads = spread.cp_heads > 1 ? spread.cp_heads : -1;
     pins.order = spread.zigzag ? ORDER_ZIGZAG : ORDER_IDENTITY;
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));

@@ -31,31 +31,33 @@ int64_t price_move(const void *context, const Mesh *mesh, const Move *move, int6
     return price.cost(price.context, mesh, move, bytes);
 }
 
-/* Local extent of a letter: the axis of any operand that has it tells. */
-static int64_t local_letter(const Net *net, const Mesh *mesh, const Graph *graph, const Node *node,
-                            const Placement *in, const Placement *out, int letter)
+/* Local extents of the letters in one run: the axis of any operand that has one tells, and in a
+ * turn of a ring that of an operand that passes by. */
+static void local_letters(const Net *net, const Mesh *mesh, const Graph *graph, const Node *node,
+                          const Placement *in, const Placement *out, int64_t ret[MAX_LETTERS])
 {
-    for (int k = 0; k < node->ins; k++) {
-        const Value *value = &graph->values.at[node->in[k]];
-        for (int a = 0; a < value->axes; a++)
-            if (node->sig.in[k][a] == letter)
-                return place_local(mesh, net, value, &in[k], a);
+    for (int l = 0; l < MAX_LETTERS; l++)
+        ret[l] = 0;
+    for (int k = 0; k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins;
+        const Value *value = &graph->values.at[is_in ? node->in[k] : node->out[o]];
+        const int8_t *letters = is_in ? node->sig.in[k] : node->sig.out[o];
+        for (int a = 0; a < value->axes; a++) {
+            int64_t local = place_local(mesh, net, value, is_in ? &in[k] : &out[o], a);
+            int64_t *least = &ret[letters[a]];
+            *least = *least == 0 || local < *least ? local : *least;
+        }
     }
-    for (int k = 0; k < node->outs; k++) {
-        const Value *value = &graph->values.at[node->out[k]];
-        for (int a = 0; a < value->axes; a++)
-            if (node->sig.out[k][a] == letter)
-                return place_local(mesh, net, value, &out[k], a);
-    }
-    return 1;
+    for (int l = 0; l < MAX_LETTERS; l++)
+        ret[l] = ret[l] > 0 ? ret[l] : 1;
 }
 
 int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
                     const Placement *out, const Graph *graph)
 {
     int64_t extent[MAX_LETTERS];
-    for (int l = 0; l < node->sig.letters; l++)
-        extent[l] = local_letter(net, mesh, graph, node, in, out, l);
+    local_letters(net, mesh, graph, node, in, out, extent);
     return node_flops_local(net, node, extent);
 }
 
@@ -72,14 +74,6 @@ static bool is_table(Form form, int operand, bool output)
     return output ? form == FORM_scatter : form == FORM_lookup && operand == 1;
 }
 
-static int64_t value_bytes(const Pricer *pricer, const Graph *graph, ValueId id,
-                           const Placement *place)
-{
-    const Value *value = &graph->values.at[id];
-    return place_elements(pricer->mesh, pricer->net, value, place) *
-           dtype_bytes(value_dtype(graph, id, pricer->recipe));
-}
-
 static int64_t kernel_ns(const Pricer *pricer, int64_t flops, int64_t bytes)
 {
     const Device *device = &pricer->cluster->device;
@@ -91,15 +85,20 @@ int64_t price_node(const void *context, const Graph *graph, const Node *node, co
                    const Placement *out)
 {
     const Pricer *pricer = context;
-    int64_t bytes = 0, flops = 0;
-    for (int k = 0; k < node->ins; k++)
-        if (!is_table(op_info[node->op].form, k, false))
-            bytes += value_bytes(pricer, graph, node->in[k], &in[k]);
-    for (int k = 0; k < node->outs; k++)
-        if (!is_table(op_info[node->op].form, k, true))
-            bytes += value_bytes(pricer, graph, node->out[k], &out[k]);
+    int64_t bytes = 0, flops = 0, extent[MAX_LETTERS];
+    local_letters(pricer->net, pricer->mesh, graph, node, in, out, extent);
+    for (int k = 0; k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins;
+        ValueId id = is_in ? node->in[k] : node->out[o];
+        int64_t size = dtype_bytes(value_dtype(graph, id, pricer->recipe));
+        for (int a = 0; a < graph->values.at[id].axes; a++)
+            size *= extent[(is_in ? node->sig.in[k] : node->sig.out[o])[a]];
+        if (!is_table(op_info[node->op].form, is_in ? k : o, !is_in))
+            bytes += size;
+    }
     if (is_matmul(op_info[node->op].form))
-        flops = local_flops(pricer->net, pricer->mesh, node, in, out, graph);
+        flops = node_flops_local(pricer->net, node, extent);
     return kernel_ns(pricer, flops, bytes);
 }
 
@@ -161,12 +160,34 @@ int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst)
     return flops;
 }
 
+/* Bytes of operands and results that a turn of a ring leaves to other turns, less those that it
+ * reads of a result to which it adds. */
+static int64_t left_to_others(const Body *body, const Inst *inst)
+{
+    int64_t bytes = 0;
+    const Node *node = inst->kind == INST_KERNEL ? &body->graph->nodes.at[inst->node[0]] : NULL;
+    const NodeChoice *choice = node ? &body->plan->choice[inst->node[0]] : NULL;
+    AtomList ring = node ? node_ring(body->mesh, choice) : (AtomList){0};
+    for (int k = 0; ring.n > 0 && k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins, id = is_in ? inst->bind_in[0][k] : inst->bind_out[0][o];
+        const Copy *copy = &body->copies.at[id];
+        int block = ring_block_axis(&ring, choice, is_in ? node->sig.in[k] : node->sig.out[o],
+                                    body->graph->values.at[copy->value].axes);
+        if (block != NONE)
+            bytes += copy->bytes - copy->bytes / list_extent(body->mesh, &ring);
+        if (!is_in && (inst->adds >> o & 1))
+            bytes -= copy->bytes;
+    }
+    return bytes;
+}
+
 int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
 {
     if (inst_is_collective(inst))
         return price_move(pricer, body->mesh, &inst->move, inst_wire_bytes(body, inst));
     Form form = inst->kind == INST_KERNEL ? inst->form : FORM_copy;
-    int64_t bytes = 0;
+    int64_t bytes = -left_to_others(body, inst);
     for (int k = 0; k < inst->ins; k++)
         if (!is_table(form, k, false))
             bytes += body->copies.at[inst->in[k]].bytes;

@@ -63,6 +63,8 @@ static json_t *placement_json(const Assessment *it)
         json_object_set_new(object, "order",
                             json_string(order_text[pins->order > 0 ? pins->order : 0]));
     }
+    if (pins->tp > 1 && pins->tp_by == CROSS_RING)
+        json_object_set_new(object, "tp_by", json_string(cross_text[pins->tp_by]));
     json_object_set_new(object, "block",
                         pins->block >= 0 ? json_integer(pins->block) : json_null());
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));

@@ -73,7 +73,12 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
 
 Spread spread_of_pins(const Pins *pins)
 {
-    Spread spread = {pins->tp, pins->cp, 1, pins->cp > 1 ? pins->cp_by : -1, pins->ep > 1, false};
+    Spread spread = {.tp = pins->tp,
+                     .cp = pins->cp,
+                     .cp_heads = 1,
+                     .cp_by = pins->cp > 1 ? pins->cp_by : -1,
+                     .routed = pins->ep > 1,
+                     .passing = pins->tp > 1 && pins->tp_by == CROSS_RING};
     if (pins->cp > 1 && pins->cp_heads > 1)
         spread.cp_heads = pins->cp_heads;
     spread.zigzag = pins->cp > 1 && pins->order == ORDER_ZIGZAG;
@@ -83,7 +88,7 @@ Spread spread_of_pins(const Pins *pins)
 bool spread_same(const Spread *a, const Spread *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
-           a->routed == b->routed && a->zigzag == b->zigzag;
+           a->routed == b->routed && a->zigzag == b->zigzag && a->passing == b->passing;
 }
 
 Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
@@ -125,6 +130,7 @@ static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                         .tokens = role_atoms(&width->mesh, ROLE_CP),
                         .heads = spread_heads(&width->spread, &width->mesh),
                         .cross = spread_cross(&width->spread),
+                        .pass_by = width->spread.passing,
                         .model = model,
                         .micro_batches = TYPICAL_MICRO_BATCHES,
                         .live = TYPICAL_LIVE,
@@ -331,6 +337,19 @@ static void crossing(const Plan *plan, const Net *net, Spread *ret)
     }
 }
 
+/* Do blocks pass by along an atom of the role? */
+static bool passes_on(const Plan *plan, const Net *net, Role role)
+{
+    AtomSet atoms = role_atoms(&plan->mesh, role);
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
+            AtomList ring = node_ring(&plan->mesh, &plan->class[c].choice[n]);
+            if (list_set(&ring) & atoms)
+                return true;
+        }
+    return false;
+}
+
 Spread spread_of_plan(const Plan *plan, const Net *net)
 {
     Spread spread = {.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)),
@@ -338,7 +357,8 @@ Spread spread_of_plan(const Plan *plan, const Net *net)
                      .cp_heads = 1,
                      .cp_by = -1,
                      .routed = plan->mesh.ep != 0,
-                     .zigzag = plan->zigzag != 0};
+                     .zigzag = plan->zigzag != 0,
+                     .passing = passes_on(plan, net, ROLE_TP)};
     if (spread.cp > 1)
         crossing(plan, net, &spread);
     return spread;

@@ -52,6 +52,7 @@ typedef struct Spread {
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
     bool zigzag;          /* the order of the sequence */
+    bool passing; /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
 } Spread;
 Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);

@@ -78,6 +78,7 @@ typedef struct Inst {
     Flow flow; /* clones of forward nodes in backward keep FLOW_FORWARD; a move has the flow of what
                   it serves, input before clones before weights */
     int turn;  /* of a node that sees blocks pass by: which of them, counted from its own */
+    uint8_t adds;   /* set of its results that are added to what earlier turns left there */
     uint8_t monoid; /* of a merge */
     int nodes; /* fused in this order; the last one need not be the only one with stored outputs */
     NodeId node[MAX_FUSED];

@@ -25,6 +25,8 @@ static void put_inst(Str *str, const Body *body, const Inst *inst)
         for (int i = 0; i < inst->nodes; i++) {
             const Node *node = &body->graph->nodes.at[inst->node[i]];
             str_putf(str, "%s%s", i ? " + " : "", op_info[node->op].text);
+            if (inst->adds)
+                str_put(str, " added");
             if (str_eq(op_info[node->op].pattern, "*")) {
                 str_putc(str, ' ');
                 graph_put_sig(str, body->graph, node);

@@ -149,24 +149,31 @@ static bool check_copies(Check *check, const Body *body)
     return good;
 }
 
-/* The letters of a node have one extent in all its operands. */
+/* The letters of a node have one extent in all its operands, of which a turn of a ring may see one
+ * block. */
 static bool check_extents(Check *check, const Body *body, const Inst *inst, int i)
 {
     const Node *node = &body->graph->nodes.at[inst->node[i]];
+    const NodeChoice *choice = &body->plan->choice[inst->node[i]];
+    AtomList ring = node_ring(body->mesh, choice);
     int64_t extent[MAX_LETTERS] = {0};
     for (int k = 0; k < node->ins + node->outs; k++) {
         bool in = k < node->ins;
         const int8_t *letters = in ? node->sig.in[k] : node->sig.out[k - node->ins];
         const Copy *copy =
             &body->copies.at[in ? inst->bind_in[i][k] : inst->bind_out[i][k - node->ins]];
-        for (int a = 0; a < body->graph->values.at[copy->value].axes; a++) {
-            if (extent[letters[a]] && extent[letters[a]] != copy->local[a])
+        int axes = body->graph->values.at[copy->value].axes;
+        int block = ring_block_axis(&ring, choice, letters, axes);
+        for (int a = 0; a < axes; a++) {
+            int64_t local =
+                a == block ? copy->local[a] / list_extent(body->mesh, &ring) : copy->local[a];
+            if (extent[letters[a]] && extent[letters[a]] != local)
                 return check_fault(
                     check,
                     "class %s: letter %c of %s is %lld long in one operand and %lld in another",
                     body->graph->name, node->sig.letter[letters[a]], node->name,
-                    (long long)extent[letters[a]], (long long)copy->local[a]);
-            extent[letters[a]] = copy->local[a];
+                    (long long)extent[letters[a]], (long long)local);
+            extent[letters[a]] = local;
         }
     }
     return true;
@@ -275,6 +282,13 @@ static bool given(const Body *body, int id, Segment seg)
     }
 }
 
+/* Turns of one ring after another: check_turns.c says whether they may make one copy. */
+static bool more_of(const Inst *before, const Inst *inst)
+{
+    return before->kind == INST_KERNEL && inst->kind == INST_KERNEL && before->nodes == 1 &&
+           inst->nodes == 1 && before->node[0] == inst->node[0] && inst->turn == before->turn + 1;
+}
+
 static bool check_list(Check *check, const Body *body, const InstList *list, Segment seg,
                        int *made_at, bool *saved)
 {
@@ -298,7 +312,8 @@ static bool check_list(Check *check, const Body *body, const InstList *list, Seg
             good &= check_accumulate(check, body, inst);
         for (int k = 0; k < inst->outs; k++) {
             int id = inst->out[k];
-            if (made_at[id] != NONE || given(body, id, seg))
+            if ((made_at[id] != NONE && !more_of(&list->at[made_at[id]], inst)) ||
+                given(body, id, seg))
                 good = check_fault(check, "class %s: %s is made twice", body->graph->name,
                                    value_name(body, id));
             if (body->copies.at[id].home == HOME_FUSED)
@@ -376,7 +391,7 @@ static bool check_accumulators(Check *check, const Body *body)
         }
         const InstList *adds = body->weight.n ? &body->weight : &body->backward;
         for (int i = 0; id != NONE && i < adds->n; i++)
-            writes += holds(adds->at[i].out, adds->at[i].outs, id);
+            writes += adds->at[i].turn == 0 && holds(adds->at[i].out, adds->at[i].outs, id);
         if (id != NONE &&
             (writes != 1 || body->copies.at[id].home != HOME_ACC || body->copies.at[id].param != p))
             good =

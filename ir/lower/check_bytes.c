@@ -191,6 +191,7 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
 static const char *accumulate(const TraceStep *step, const Operand *operand, Cell *cell)
 {
     bool first = cell->round != step->round || cell->adds == 0;
+    bool more = step->inst && step->inst->turn > 0; /* of the same micro-batch: another turn */
     if (cell->expected == 0)
         return "adds a gradient where there is no parameter:";
     if (!first && cell->closed)
@@ -199,7 +200,9 @@ static const char *accumulate(const TraceStep *step, const Operand *operand, Cel
         return "adds to what an earlier step left:";
     if (!first && !operand->read)
         return "overwrites what earlier micro-batches added:";
-    cell->adds = first ? 1 : cell->adds + 1;
+    if (first && more)
+        return "adds a later turn of a ring before the first:";
+    cell->adds = first ? 1 : cell->adds + !more;
     cell->sums = 0;
     cell->closed = false;
     return cell->adds > cell->expected ? "adds more often than there are micro-batches:" : NULL;

@@ -1,9 +1,10 @@
 /* check_turns.c - the static proof of rings: every block meets every rank once, and what is made of
  * it arrives complete.
  *
- * Each copy has the set of turns whose results are in it. A kernel of turn j makes {j}, a merge the
- * union of sets that share nothing, passing on keeps it; whoever else reads a copy must find it at
- * home and all turns in it. */
+ * Each copy has the set of turns whose results are in it. A kernel of turn j makes {j}, or adds j
+ * to what is there without it: in its own block, or as a term. A merge makes the union of sets that
+ * share nothing, passing on keeps it; whoever else reads a copy must find it at home and all turns
+ * in it. */
 #include "ir/lower/check_in.h"
 
 #include <string.h>
@@ -40,6 +41,25 @@ static bool has_letter(const Body *body, const int8_t *letters, int copy, int le
     return false;
 }
 
+/* A result of which each turn makes a block, or to which it adds, is one copy for all of them. */
+static bool check_result(Passing *r, const Inst *inst, int k, const AtomList *ring, uint64_t whole)
+{
+    const Body *body = r->body;
+    const Node *node = &body->graph->nodes.at[inst->node[0]];
+    int id = inst->bind_out[0][k];
+    uint64_t turn = UINT64_C(1) << inst->turn, *has = &r->turns[id];
+    bool block = ring_block_axis(ring, &body->plan->choice[inst->node[0]], node->sig.out[k],
+                                 body->graph->values.at[node->out[k]].axes) != NONE;
+    bool adds = inst->adds >> k & 1, more = inst->turn > 0 && (block || adds), good = true;
+    if (adds && (inst->turn == 0 || block || op_info[node->op].monoid != MONOID_SUM ||
+                 !kernel_info[op_info[node->op].form].in_place))
+        good = wrong(r, id, "is added to what is not there, or is no sum");
+    if (more && (~*has == 0 || (*has & turn) != 0))
+        good = wrong(r, id, "has a block in it twice");
+    *has = more ? *has | turn : whole | turn;
+    return good;
+}
+
 /* What passes by is there in its turn, all else stays. */
 static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
 {
@@ -66,7 +86,7 @@ static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
         if (in && ~r->turns[id] != 0)
             good = wrong(r, id, "is read before all blocks are in it");
         if (!in)
-            r->turns[id] = whole | UINT64_C(1) << inst->turn;
+            good &= check_result(r, inst, k - node->ins, ring, whole);
     }
     return good;
 }

@@ -52,6 +52,49 @@ static double *copy_block(const Machine *machine, Rank *rank, const Step *step, 
     return fused[copy];
 }
 
+/* Narrows a local block to what one turn of a ring sees of it; the axis, or NONE where it sees all
+ * of it. */
+static int turn_block(const Machine *machine, const Step *step, int i, const int8_t *letters,
+                      int coordinate, BlockMap *map)
+{
+    const Mesh *mesh = machine_mesh(machine);
+    const NodeChoice *choice = &step->body->plan->choice[step->inst->node[i]];
+    AtomList ring = node_ring(mesh, choice);
+    int axis = ring_block_axis(&ring, choice, letters, map->axes);
+    if (axis == NONE)
+        return NONE;
+    int rank = mesh_turned(mesh, &ring, coordinate, -step->inst->turn);
+    map->local[axis] /= list_extent(mesh, &ring);
+    map->origin[axis] += map->local[axis] * list_index(mesh, &ring, rank);
+    return axis;
+}
+
+/* The block of one turn, dense, of a copy's memory; or, `back`, into it. */
+static void move_block(const Machine *machine, const Step *step, int i, const int8_t *letters,
+                       int copy, int coordinate, bool back, double *memory, double *dense)
+{
+    BlockMap all = machine_block(machine, step->body, &step->body->copies.at[copy], coordinate),
+             part = all;
+    int axis = turn_block(machine, step, i, letters, coordinate, &part);
+    int64_t outer = 1, inner = 1;
+    for (int a = 0; a < all.axes; a++)
+        *(a < axis ? &outer : &inner) *= all.local[a];
+    int64_t row = inner / all.local[axis] * part.local[axis],
+            at = inner / all.local[axis] * (part.origin[axis] - all.origin[axis]);
+    for (int64_t o = 0; o < outer; o++)
+        memcpy(back ? memory + o * inner + at : dense + o * row,
+               back ? dense + o * row : memory + o * inner + at, (size_t)row * sizeof *dense);
+}
+
+static bool sees_block(const Machine *machine, const Step *step, int i, const int8_t *letters,
+                       int copy)
+{
+    const NodeChoice *choice = &step->body->plan->choice[step->inst->node[i]];
+    AtomList ring = node_ring(machine_mesh(machine), choice);
+    int axes = step->body->graph->values.at[step->body->copies.at[copy].value].axes;
+    return ring_block_axis(&ring, choice, letters, axes) != NONE;
+}
+
 /* Extent and origin of the letters of one node on one rank. */
 static void fill_letters(const Machine *machine, const Step *step, int i, int coordinate,
                          int64_t *extent, int64_t *origin)
@@ -63,6 +106,7 @@ static void fill_letters(const Machine *machine, const Step *step, int i, int co
         int id = in ? step->inst->bind_in[i][k] : step->inst->bind_out[i][k - node->ins];
         const int8_t *letters = in ? node->sig.in[k] : node->sig.out[k - node->ins];
         BlockMap map = machine_block(machine, body, &body->copies.at[id], coordinate);
+        turn_block(machine, step, i, letters, coordinate, &map);
         for (int a = 0; a < map.axes; a++) {
             int letter = letters[a];
             extent[letter] = map.local[a];
@@ -74,9 +118,9 @@ static void fill_letters(const Machine *machine, const Step *step, int i, int co
     }
 }
 
-static bool accumulates(const Step *step, const Copy *copy)
+static bool accumulates(const Step *step, const Copy *copy, int k)
 {
-    return copy->home == HOME_ACC && !step->first;
+    return (copy->home == HOME_ACC && !step->first) || (step->inst->adds >> k & 1);
 }
 
 static const EvalBatch *step_batch(const Machine *machine, const Step *step)
@@ -98,8 +142,17 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
         double *out[MAX_OUT] = {0}, *target[MAX_OUT] = {0};
         int64_t extent[MAX_LETTERS] = {0}, origin[MAX_LETTERS] = {0};
         fill_letters(machine, step, i, rank->coordinate, extent, origin);
-        for (int k = 0; k < node->ins; k++)
-            in[k] = copy_block(machine, rank, step, step->inst->bind_in[i][k], scratch, fused);
+        for (int k = 0; k < node->ins; k++) {
+            int copy = step->inst->bind_in[i][k];
+            double *memory = copy_block(machine, rank, step, copy, scratch, fused);
+            in[k] = memory;
+            if (!sees_block(machine, step, i, node->sig.in[k], copy))
+                continue;
+            double *dense = ARENA_ARRAY(scratch, double, body->copies.at[copy].elements);
+            move_block(machine, step, i, node->sig.in[k], copy, rank->coordinate, false, memory,
+                       dense);
+            in[k] = dense;
+        }
         for (int k = 0; k < node->outs; k++) {
             const Copy *copy = &body->copies.at[step->inst->bind_out[i][k]];
             target[k] = copy_block(machine, rank, step, step->inst->bind_out[i][k], scratch, fused);
@@ -110,9 +163,15 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
             net.runs = 0;
         eval_node(&net, body->graph, node, in, out, extent, origin, &draw);
         for (int k = 0; k < node->outs; k++) {
-            const Copy *copy = &body->copies.at[step->inst->bind_out[i][k]];
+            int id = step->inst->bind_out[i][k];
+            const Copy *copy = &body->copies.at[id];
+            if (sees_block(machine, step, i, node->sig.out[k], id)) {
+                move_block(machine, step, i, node->sig.out[k], id, rank->coordinate, true,
+                           target[k], out[k]);
+                continue;
+            }
             for (int64_t e = 0; e < copy->elements; e++)
-                target[k][e] = accumulates(step, copy) ? target[k][e] + out[k][e] : out[k][e];
+                target[k][e] = accumulates(step, copy, k) ? target[k][e] + out[k][e] : out[k][e];
         }
     }
 }

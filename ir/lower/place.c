@@ -373,8 +373,20 @@ static bool letter_follower(const Graph *graph, const Node *node, int letter, in
 
 bool letter_travels(const Node *node, int letter)
 {
-    return letter >= 0 && letter < node->sig.letters && (node->sig.nosplit >> letter & 1) &&
-           (node->sig.base >> letter & 1);
+    if (letter < 0 || letter >= node->sig.letters)
+        return false;
+    return node->sig.nosplit >> letter & 1 ? node->sig.base >> letter & 1
+                                           : kernel_info[op_info[node->op].form].in_place;
+}
+
+int ring_block_axis(const AtomList *ring, const NodeChoice *choice, const int8_t *letters, int axes)
+{
+    if (ring->n == 0 || !letters_have(letters, axes, choice->atom[ring->at[0]] - CHOICE_LETTER))
+        return NONE;
+    for (int a = 0; a < axes; a++)
+        if (letters[a] == choice->travel[ring->at[0]] - CHOICE_LETTER)
+            return a;
+    return NONE;
 }
 
 AtomList node_ring(const Mesh *mesh, const NodeChoice *choice)
@@ -458,6 +470,38 @@ static bool atom_is_lent(const Mesh *mesh, const Net *net, const Node *node, int
            net->dims.at[node->sig.dim[letter]].kind == DIM_OTHER;
 }
 
+/* Blocks of what has both letters lie together where they are those that pass by: the ring is the
+ * minor end of what cuts these, and the rest cuts both alike. All atoms of a ring do one thing. */
+static bool ring_fits(const Mesh *mesh, const Graph *graph, const Node *node,
+                      const NodeChoice *choice, const Placement *in, const Placement *out)
+{
+    AtomList ring = node_ring(mesh, choice), passing = {.n = -1}, whole = {.n = -1};
+    for (int i = 1; i < ring.n; i++)
+        if (choice->atom[ring.at[i]] != choice->atom[ring.at[0]] ||
+            choice->travel[ring.at[i]] != choice->travel[ring.at[0]])
+            return false;
+    for (int k = 0; ring.n > 0 && k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        const int8_t *letters = is_in ? node->sig.in[k] : node->sig.out[k - node->ins];
+        int axes = graph->values.at[is_in ? node->in[k] : node->out[k - node->ins]].axes;
+        const Placement *place = is_in ? &in[k] : &out[k - node->ins];
+        int block = ring_block_axis(&ring, choice, letters, axes);
+        for (int a = 0; a < axes; a++) {
+            AtomList *seen = a == block ? &whole : &passing;
+            if (letters[a] != choice->travel[ring.at[0]] - CHOICE_LETTER)
+                continue;
+            if (seen->n >= 0 && memcmp(seen, &place->shard[a], sizeof *seen) != 0)
+                return false;
+            *seen = place->shard[a];
+        }
+    }
+    if (whole.n < 0 || passing.n < 0)
+        return ring.n == 0 || whole.n < 0; /* what stays whole and meets nobody has no turns */
+    for (int i = 0; i < ring.n && whole.n < MAX_PER_AXIS; i++)
+        whole.at[whole.n++] = ring.at[i];
+    return memcmp(&whole, &passing, sizeof whole) == 0;
+}
+
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out)
 {
@@ -476,7 +520,7 @@ bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node
     for (int k = 0; k < node->outs; k++)
         if (!place_fits(mesh, net, &graph->values.at[node->out[k]], &ret_out[k]))
             return false;
-    return true;
+    return ring_fits(mesh, graph, node, choice, ret_in, ret_out);
 }
 
 /* ---- views ---- */

@@ -134,9 +134,11 @@ typedef struct NodeChoice {
     Choice atom[MAX_ATOMS];
     /* CHOICE_LETTER + a letter whose blocks pass by on this atom, while the letter of `atom` stays;
      * or 0. Operands without the staying letter are sharded along the passing one and travel;
-     * so do results, as sums that are complete when they come home. What has neither is merged by
-     * the op's monoid. Together these atoms are a ring: the node runs once a block (DESIGN section
-     * 5, rotate; Liu et al. 2023, ring attention). */
+     * so do results, as sums that are complete when they come home. What has both is whole along
+     * the passing letter, and each turn works on one block of it where it lies; what has neither is
+     * merged by the op's monoid. Together these atoms are a ring: the node runs once a block
+     * (DESIGN section 5, rotate; Liu et al. 2023, ring attention; Wang et al. 2023, products that
+     * overlap with their collectives). */
     Choice travel[MAX_ATOMS];
 } NodeChoice;
 
@@ -157,9 +159,13 @@ bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
 /* The atoms on which blocks pass by, major first; empty when the node runs once. */
 AtomList node_ring(const Mesh *mesh, const NodeChoice *choice);
-/* A letter that no atom may shard for good, but whose origin the node takes: it may see it block
- * by block. */
+/* May the node see the letter block by block? One that no atom may shard, when the node takes its
+ * origin; any other, when the kernel works on a block of an operand where it lies (kernels.def). */
 bool letter_travels(const Node *node, int letter);
+/* The axis of an operand or result, of these letters, of which a node of this ring works on one
+ * block a turn: that of the passing letter, where it has the staying one too. NONE without. */
+int ring_block_axis(const AtomList *ring, const NodeChoice *choice, const int8_t *letters,
+                    int axes);
 /* Operand sets that must be Partial together, of those the op's row names and the node has. */
 int node_linear_sets(const Node *node);
 uint8_t node_linear_set(const Node *node, int index); /* set of operand positions */

@@ -4,23 +4,35 @@
  * rotate). Operands that lack the staying letter travel: they are sent on before the kernel that
  * reads them runs, so that the next block comes meanwhile. Results that have the staying letter are
  * merged here by the op's monoid; those that lack it are sums that travel with their block and
- * arrive at home complete. Every block has its turn on every rank, one that a mask hides whole too
- * (Liu et al. 2023, ring attention; for the merge Dao et al. 2022).
+ * arrive at home complete. What has both letters stays whole, and a turn reads or writes its block
+ * of it. Every block has its turn on every rank, one that a mask hides whole too (Liu et al. 2023,
+ * ring attention; for the merge Dao et al. 2022; Wang et al. 2023, gathers and scatters of sums
+ * that hide behind products).
  */
 #include "ir/lower/lower_in.h"
+
+#include <string.h>
 
 typedef struct Turns {
     Lowering *lo;
     NodeId id;
     const Node *node;
+    const NodeChoice *choice;
     AtomList ring;
     int n;
 } Turns;
 
+/* Where a turn's share of a result goes. */
+typedef enum {
+    PART_TRAVELS, /* is a term of a sum that goes home with its block */
+    PART_MERGES,  /* is joined with those before by the op's monoid */
+    PART_ADDS,    /* is added by the kernel to those before */
+    PART_BLOCK    /* is one block of it */
+} Part;
+
 static bool stays(const Turns *t, const int8_t *letters, ValueId id)
 {
-    const NodeChoice *choice = &t->lo->body->plan->choice[t->id];
-    int letter = choice->atom[t->ring.at[0]] - CHOICE_LETTER;
+    int letter = t->choice->atom[t->ring.at[0]] - CHOICE_LETTER;
     for (int a = 0; a < t->lo->body->graph->values.at[id].axes; a++)
         if (letters[a] == letter)
             return true;
@@ -40,6 +52,34 @@ static int part_copy(Turns *t, ValueId id, const Placement *place, int turn)
         t->lo->body->copies.at[copy].turn = turn;
     }
     return copy;
+}
+
+static Part result_part(const Turns *t, int k, const Placement *out)
+{
+    const int8_t *letters = t->node->sig.out[k];
+    int axes = t->lo->body->graph->values.at[t->node->out[k]].axes;
+    if (ring_block_axis(&t->ring, t->choice, letters, axes) != NONE)
+        return PART_BLOCK;
+    if (!stays(t, letters, t->node->out[k]) && on_ring(t, out))
+        return PART_TRAVELS;
+    const OpInfo *info = &op_info[t->node->op];
+    return info->monoid == MONOID_SUM && kernel_info[info->form].in_place ? PART_ADDS : PART_MERGES;
+}
+
+/* A ring in place of a gather has room for all blocks: another node may have passed this one on.
+ * Where the ring is the only way, blocks pass by and are forgotten. */
+static int passed_before(const Turns *t, int copy)
+{
+    int letter = t->choice->travel[t->ring.at[0]] - CHOICE_LETTER;
+    if (t->node->sig.nosplit >> letter & 1)
+        return NONE;
+    for (int i = 0; i < t->lo->insts.n; i++) {
+        const Inst *inst = &t->lo->insts.at[i];
+        if (inst->kind == INST_MOVE && inst->move.kind == MOVE_ROTATE && inst->in[0] == copy &&
+            inst->move.by == 1 && memcmp(&inst->move.atoms, &t->ring, sizeof t->ring) == 0)
+            return inst->out[0];
+    }
+    return NONE;
 }
 
 /* The same block, `by` places on. */
@@ -79,16 +119,16 @@ static void merge_parts(Turns *t, Monoid monoid, int n, const int *part, int *to
 }
 
 /* What a turn makes joins the results so far; `first`: there are none. */
-static void join_turn(Turns *t, const bool *travels, const int *part, bool first, int *total)
+static void join_turn(Turns *t, const Part *how, const int *part, bool first, int *total)
 {
     Monoid monoid = op_info[t->node->op].monoid;
     int stay[MAX_OUT], old[MAX_OUT], n = 0;
     for (int k = 0; k < t->node->outs; k++) {
         if (first) {
             total[k] = part[k];
-        } else if (travels[k]) {
+        } else if (how[k] == PART_TRAVELS) {
             merge_parts(t, MONOID_SUM, 1, &part[k], &total[k]);
-        } else {
+        } else if (how[k] == PART_MERGES) {
             stay[n] = part[k];
             old[n++] = total[k];
         }
@@ -97,7 +137,7 @@ static void join_turn(Turns *t, const bool *travels, const int *part, bool first
         return;
     merge_parts(t, monoid, n, stay, old);
     for (int k = 0, i = 0; k < t->node->outs; k++)
-        if (!travels[k])
+        if (how[k] == PART_MERGES)
             total[k] = old[i++];
 }
 
@@ -106,8 +146,9 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
 {
     Body *body = lo->body;
     const Node *node = &body->graph->nodes.at[id];
-    Turns t = {lo, id, node, *ring, list_extent(body->mesh, ring)};
-    bool in_travels[MAX_IN], out_travels[MAX_OUT];
+    Turns t = {lo, id, node, &body->plan->choice[id], *ring, list_extent(body->mesh, ring)};
+    bool in_travels[MAX_IN];
+    Part how[MAX_OUT];
     int now[MAX_IN];
     for (int k = 0; k < node->ins; k++) {
         now[k] = operand[k];
@@ -115,17 +156,29 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
                         on_ring(&t, &body->copies.at[operand[k]].place);
     }
     for (int k = 0; k < node->outs; k++)
-        out_travels[k] = !stays(&t, node->sig.out[k], node->out[k]) && on_ring(&t, &out[k]);
+        how[k] = result_part(&t, k, &out[k]);
     for (int turn = 0; turn < t.n; turn++) {
         int part[MAX_OUT], next[MAX_IN];
-        for (int k = 0; k < node->ins; k++)
-            next[k] = in_travels[k] && turn + 1 < t.n ? pass_on(&t, now[k], 1) : now[k];
+        uint8_t adds = 0;
+        for (int k = 0; k < node->ins; k++) {
+            int there = in_travels[k] ? passed_before(&t, now[k]) : NONE;
+            next[k] = !in_travels[k] || turn + 1 == t.n ? now[k]
+                      : there != NONE                   ? there
+                                                        : pass_on(&t, now[k], 1);
+        }
+        for (int k = 0; k < node->outs; k++) {
+            bool again = turn > 0 && (how[k] == PART_ADDS || how[k] == PART_BLOCK);
+            part[k] = again
+                          ? ret_result[k]
+                          : part_copy(&t, node->out[k], &out[k], how[k] == PART_TRAVELS ? turn : 0);
+            adds = (uint8_t)(adds | (again && how[k] == PART_ADDS) << k);
+        }
+        Inst *inst = lower_kernel(lo, id, now, part);
+        inst->turn = turn;
+        inst->adds = adds;
+        join_turn(&t, how, part, turn == 0, ret_result);
         for (int k = 0; k < node->outs; k++)
-            part[k] = part_copy(&t, node->out[k], &out[k], out_travels[k] ? turn : 0);
-        lower_kernel(lo, id, now, part)->turn = turn;
-        join_turn(&t, out_travels, part, turn == 0, ret_result);
-        for (int k = 0; k < node->outs; k++)
-            if (out_travels[k])
+            if (how[k] == PART_TRAVELS)
                 ret_result[k] = pass_on(&t, ret_result[k], 1);
         for (int k = 0; k < node->ins; k++)
             now[k] = next[k];

@@ -46,6 +46,8 @@ typedef struct SolveSetup {
     AtomSet width, tokens; /* disjoint; other atoms stay Replicate */
     AtomSet heads;         /* of the tokens: hold whole sequences where a node crosses them */
     unsigned cross; /* set of Cross: what the others of the sequence may do there; 0: gather */
+    bool pass_by;   /* products see the blocks of a sequence that is on the width atoms pass by,
+                       instead of gathering it, or of scattering their sums */
     const SolveModel *model;
     int64_t micro_batches, live; /* per step; in flight at once, whose saved values coexist */
     bool gather_weights;         /* a home need not be a free view of what the uses need */

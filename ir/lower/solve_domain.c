@@ -95,10 +95,11 @@ static void heads_bases(const Problem *problem, const Node *node, const NodeChoi
     }
 }
 
+/* The letter by which a node crosses the sequence: no atom may have a part of it for good. */
 static Choice passing_letter(const Node *node)
 {
     for (int l = 0; l < node->sig.letters; l++)
-        if (letter_travels(node, l))
+        if (letter_travels(node, l) && (node->sig.nosplit >> l & 1))
             return (Choice)(CHOICE_LETTER + l);
     return 0;
 }
@@ -246,15 +247,49 @@ static bool letter_shares(const Problem *problem, const Node *node, int letter)
     return problem->setup.net->dims.at[dim].kind == DIM_OTHER && !problem->whole_dim[dim];
 }
 
+/* A letter that stays lets the blocks of the sequence pass by along the width atoms, where
+ * something without it has the sequence (place_node wants that). */
+static bool choice_pass(const Problem *problem, const Node *node, int what, NodeChoice *ret)
+{
+    int pass = token_letter(problem->setup.net, node, DIM_SEQUENCE);
+    NodeChoice choice = *ret;
+    if (!problem->setup.pass_by || what == CHOICE_REPLICATE || what >= CHOICE_LINEAR ||
+        pass == NONE || !node_is_product(problem->setup.graph, node) ||
+        !letter_allowed(problem, node, CHOICE_LETTER + pass))
+        return false;
+    for (int a = 0; a < MAX_ATOMS; a++)
+        if (problem->setup.width >> a & 1)
+            choice.travel[a] = (Choice)(CHOICE_LETTER + pass);
+    bool legal = option_legal(problem, node, &choice);
+    *ret = legal ? choice : *ret;
+    return legal;
+}
+
+/* May the node let blocks pass by with some letter? Then it does nothing without a letter, which
+ * would gather what is to pass. */
+static bool node_passes(const Problem *problem, const Node *node, const NodeChoice *base)
+{
+    for (int l = 0; l < node->sig.letters; l++) {
+        NodeChoice choice = *base;
+        choice_set(&choice, problem->setup.width, CHOICE_LETTER + l);
+        if (choice_pass(problem, node, CHOICE_LETTER + l, &choice))
+            return true;
+    }
+    return false;
+}
+
 static void node_options(Problem *problem, const Node *node, const NodeChoice *base,
                          OptionList *list)
 {
     AtomSet width = problem->setup.width;
+    bool passes = node_passes(problem, node, base);
     for (int i = 0, what; (what = single_choice(node, i)) != NONE; i++) {
         NodeChoice choice = *base;
-        if (!letter_allowed(problem, node, what))
+        bool letter = what != CHOICE_REPLICATE && what < CHOICE_LINEAR;
+        if (!letter_allowed(problem, node, what) || (passes && !letter))
             continue;
         choice_set(&choice, width, what);
+        choice_pass(problem, node, what, &choice);
         option_add(problem, node, &choice, list);
     }
     for (int l = 0; l < node->sig.letters; l++) {

@@ -140,7 +140,8 @@ static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
     for (int k = 0; k < inst->ins; k++)
         put_copy(walk, step, at, inst->in[k], entry->micro, true, false);
     for (int k = 0; k < inst->outs; k++) {
-        bool adds = body->copies.at[inst->out[k]].home == HOME_ACC && !step->first;
+        bool adds = (body->copies.at[inst->out[k]].home == HOME_ACC && !step->first) ||
+                    (inst->adds >> k & 1);
         put_copy(walk, step, at, inst->out[k], entry->micro, adds, true);
     }
 }

@@ -100,6 +100,14 @@ static LP_MAYBE_UNUSED void lp_accumulate_real(long n, float *restrict to,
         to[i] = (first ? 0.0f : to[i]) + lp_float_of_real(from[i]);
 }
 
+/* Stored numbers added to stored numbers. */
+static LP_MAYBE_UNUSED void lp_add_real(long n, LpReal *restrict to, const LpReal *restrict from)
+{
+#pragma omp parallel for simd schedule(static)
+    for (long i = 0; i < n; i++)
+        to[i] = lp_real_of_float(lp_float_of_real(to[i]) + lp_float_of_real(from[i]));
+}
+
 /* `rows` runs of `bytes`, from one stride to another. */
 static LP_MAYBE_UNUSED void lp_copy_rows(void *to, long to_stride, const void *from,
                                          long from_stride, long rows, long bytes)
