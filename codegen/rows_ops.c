@@ -485,6 +485,16 @@ static TermId one_output(Rule *r)
         TermId e = call(r, TERM_EXP, sub(r, in(r, 0), in(r, 1)));
         return unless_padding(r, out, mul(r, e, in(r, 2)), 0);
     }
+    case OP_MOMENTUM: {
+        double keep = r->attrs->momentum.momentum;
+        TermId g = mul(r, mul(r, in(r, 2), num(r, 1 - keep)), in(r, 1));
+        return add(r, mul(r, num(r, keep), in(r, 0)), g);
+    }
+    case OP_DESCEND: {
+        TermId lr = in(r, 2), kept = sub(r, num(r, 1), mul(r, lr, in(r, 3)));
+        TermId step = mul(r, mul(r, lr, num(r, r->attrs->descend.ratio)), in(r, 1));
+        return sub(r, mul(r, in(r, 0), kept), step);
+    }
     case OP_ONEHOT:
         return at_label(r, label_column(r, out), in(r, 1));
     default:
@@ -555,6 +565,8 @@ static const Roles roles[OP_COUNT] = {
     [OP_SUMSQ] = {{"g"}, {"norm2"}},
     [OP_SIGN] = {{"w", "g"}, {"w"}},
     [OP_CLIP] = {{"norm2"}, {"coef"}},
+    [OP_MOMENTUM] = {{"m", "g", "coef"}, {"m"}},
+    [OP_DESCEND] = {{"w", "x", "lr", "decay"}, {"w"}},
     [OP_ADAMW] = {{"w", "g", "m", "v", "coef", "lr", "step"}, {"w", "m", "v"}},
 };
 

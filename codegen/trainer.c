@@ -344,9 +344,9 @@ static void reserve_names(Trainer *t)
                                         "pair",    "exp",     "log",    "index",  "link"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         names_take(&t->globals, taken[i]);
-    t->class_name = ARENA_ARRAY(t->arena, const char *, t->net->classes.n);
-    for (int c = 0; c < t->net->classes.n; c++) {
-        const char *name = emit_ident(t->arena, t->net->classes.at[c]->name);
+    t->class_name = ARENA_ARRAY(t->arena, const char *, t->program->bodies);
+    for (int c = 0; c < t->program->bodies; c++) {
+        const char *name = emit_ident(t->arena, t->program->body[c]->graph->name);
         /* stage0_forward is ours */
         if (strncmp(name, "stage", 5) == 0)
             name = arena_printf(t->arena, "block_%s", name);
@@ -364,8 +364,7 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
                  .net = program->net,
                  .waits = waits_collect(arena, program),
                  .globals = names_new(arena),
-                 .takes_first =
-                     arena_array(arena, program->net->classes.n, sizeof(bool[BODY_LISTS])),
+                 .takes_first = arena_array(arena, program->bodies, sizeof(bool[BODY_LISTS])),
                  .options = options};
     for (int c = 0; c < program->net->classes.n; c++)
         t.split = t.split || program->body[c]->weight.n > 0;
@@ -379,6 +378,8 @@ static void print_bodies(Trainer *t, Emit *out)
         for (int which = 0; which < (t->split ? BODY_LISTS : 2); which++)
             trainer_print_body(t, out, c, which);
     }
+    for (int c = t->net->classes.n; c < t->program->bodies; c++)
+        trainer_print_body(t, out, c, 1);
 }
 
 static const char *cuda_text(Trainer *t)

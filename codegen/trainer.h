@@ -39,7 +39,7 @@ typedef struct Trainer {
     const Plan *plan;
     const Net *net;
     const Waits *waits;
-    const char **class_name; /* identifiers */
+    const char **class_name; /* identifiers: of classes, then of the steps of matrices */
     Names globals;
     VEC(ListName) lists;
     VEC(KernelText) kernels;
@@ -102,6 +102,8 @@ void trainer_print_expert_scratch(Trainer *t, Emit *out);
 /* Each prints its part of trainer.c. Bodies are printed first, since they find the kernels, lists
  * and events that are needed. */
 void trainer_print_body(Trainer *t, Emit *out, int class, int which);
+/* Is this body the step of a kind of matrices, of which there is one list, `backward`? */
+bool trainer_is_matrix(const Trainer *t, int class);
 /* "forward"; "backward", or "input" and "weight" where it is split. */
 const char *trainer_part(const Trainer *t, int which);
 /* "stage0", or "stage0_chunk3" where a stage has several. */
@@ -111,6 +113,10 @@ void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
 void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */
 void trainer_print_update(Trainer *t, Emit *out, int stage); /* buckets, norm, optimizer */
 void trainer_print_tables(Trainer *t, Emit *out, int stage); /* groups and buckets */
+/* Steps of whole matrices, where a stage has such groups; ", .filled = 640L" of their buckets. */
+bool trainer_has_matrices(const StageProgram *stage);
+void trainer_print_matrices(Trainer *t, Emit *out, int stage);
+const char *trainer_bucket_filled(Trainer *t, const StageProgram *stage, const Bucket *bucket);
 void trainer_print_params(Trainer *t, Emit *out); /* tensors of the model, blocks of each stage */
 /* What of the moments a rank holds, for checkpoints; after the tables of every stage. */
 void trainer_print_moments(Trainer *t, Emit *out);

@@ -491,16 +491,19 @@ void trainer_print_body(Trainer *t, Emit *out, int class, int which)
     print_waits(&p, list->n);
     t->takes_first[class][which] = p.uses_first;
     static const char *const titles[] = {"Forward", "Backward", "Gradients of the weights"};
-    const char *title = which == 1 && t->split ? "Gradient of the input" : titles[which];
+    const char *title = trainer_is_matrix(t, class) ? "One step"
+                        : which == 1 && t->split    ? "Gradient of the input"
+                                                    : titles[which],
+               *part = trainer_is_matrix(t, class) ? "step" : trainer_part(t, which);
     emit_comment(out, "%s of %s.", title, emit_clean(t->arena, body->graph->name, CLEAN_NAME));
     emit_open_function(out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at%s)",
-                       t->class_name[class], trainer_part(t, which),
-                       trainer_camel(t, t->class_name[class]), p.uses_first ? ", bool first" : "");
+                       t->class_name[class], part, trainer_camel(t, t->class_name[class]),
+                       p.uses_first ? ", bool first" : "");
     const char *pointers = print_pointers(&p);
     emit_text(out, pointers);
     if (!strstr(statements.text.at, "s->") && !strstr(pointers, "(s, "))
         emit_line(out, "(void)s;");
-    emit_line(out, "lp_at(\"%s %s\");", t->class_name[class], trainer_part(t, which));
+    emit_line(out, "lp_at(\"%s %s\");", t->class_name[class], part);
     emit_blank(out);
     emit_text(out, statements.text.at);
     emit_close(out, "");

@@ -271,6 +271,10 @@ void trainer_print_boxes(Trainer *t, Emit *out)
     emit_open(out, "for (int b = 0; b < m->bucket_count; b++)");
     emit_line(out, "const LpBucket *bucket = &m->buckets[b];");
     emit_line(out, "const LpGroup *group = &m->groups[bucket->group];");
+    if (t->program->matrices.n > 0) {
+        emit_line(out, "if (group->matrix && field == MOMENT2)");
+        emit_line(out, "    continue; /* a matrix has one moment */");
+    }
     emit_line(out, "const LpCut share = {group->share, (int)(bucket->elements / "
                    "bucket->share_elements)};");
     if (!master)

@@ -4,12 +4,19 @@
 /* What a checkpoint holds. */
 static void print_states(Trainer *t, Emit *out)
 {
+    bool fewer = t->program->matrices.n > 0; /* second moments than first ones */
     if (any_cut(t)) {
         emit_line(out, "const int count = boxes_of(s, &moments[rank->stage], WEIGHTS, parts);");
         emit_line(out, "LpPart *boxes = parts + count;");
         emit_line(out, "const int shares = boxes_of(s, &moments[rank->stage], MOMENT1, boxes);");
         emit_line(out, "LpPart *second = boxes + shares;");
-        emit_line(out, "boxes_of(s, &moments[rank->stage], MOMENT2, second);");
+        emit_line(out, "%sboxes_of(s, &moments[rank->stage], MOMENT2, second);",
+                  fewer ? "const int squares = " : "");
+    } else if (fewer) {
+        emit_line(out, "const int count = parts_of(s, parts, false);");
+        emit_line(out, "const int shares = moments_of(s, &moments[rank->stage], false, boxes);");
+        emit_line(out, "LpPart *second = boxes + shares;");
+        emit_line(out, "const int squares = moments_of(s, &moments[rank->stage], true, second);");
     } else {
         emit_line(out, "const int count = parts_of(s, parts, false);");
         emit_line(out,
@@ -19,7 +26,7 @@ static void print_states(Trainer *t, Emit *out)
     emit_line(out, "const LpState states[] = {");
     emit_line(out, "    {\"model\", parts, count, LP_F32},");
     emit_line(out, "    {\"exp_avg\", boxes, shares, LP_F32},");
-    emit_line(out, "    {\"exp_avg_sq\", second, shares, LP_F32},");
+    emit_line(out, "    {\"exp_avg_sq\", second, %s, LP_F32},", fewer ? "squares" : "shares");
     emit_line(out, "};");
 }
 
@@ -32,11 +39,12 @@ static void print_master_states(Trainer *t, Emit *out)
     emit_line(out, "const int count = %s_of(s, held, MASTER, parts);", of);
     emit_line(out, "LpPart *first = parts + count, *second = first + count;");
     emit_line(out, "%s_of(s, held, MOMENT1, first);", of);
-    emit_line(out, "%s_of(s, held, MOMENT2, second);", of);
+    bool fewer = t->program->matrices.n > 0;
+    emit_line(out, "%s%s_of(s, held, MOMENT2, second);", fewer ? "const int squares = " : "", of);
     emit_line(out, "const LpState states[] = {");
     emit_line(out, "    {\"model\", parts, count, LP_F32},");
     emit_line(out, "    {\"exp_avg\", first, count, LP_F32},");
-    emit_line(out, "    {\"exp_avg_sq\", second, count, LP_F32},");
+    emit_line(out, "    {\"exp_avg_sq\", second, %s, LP_F32},", fewer ? "squares" : "count");
     emit_line(out, "};");
     emit_line(out, "const int64_t begin = lp_begin(states, 3);");
     emit_open(out, "for (int b = 0; b < held->bucket_count; b++)");

@@ -54,8 +54,9 @@ static bool reads_data(const Body *body)
 
 void trainer_print_link_types(Trainer *t, Emit *out)
 {
-    for (int c = 0; c < t->net->classes.n; c++) {
-        const Graph *graph = t->net->classes.at[c];
+    for (int c = 0; c < t->program->bodies; c++) {
+        const Graph *graph = t->program->body[c]->graph;
+        bool links = !trainer_is_matrix(t, c);
         const char *upper = trainer_upper(t, t->class_name[c]),
                    *camel = trainer_camel(t, t->class_name[c]);
         Str list = str_new(t->arena);
@@ -66,9 +67,11 @@ void trainer_print_link_types(Trainer *t, Emit *out)
         emit_line(out, "enum { %s };", list.at);
         emit_line(out, "typedef struct %sLink {", camel);
         out->depth++;
-        emit_line(out, t->split ? "LpWhere in, out, grad_in, grad_out, saved, saved_w, saved_iw;"
-                                : "LpWhere in, out, grad_in, grad_out, saved;");
-        if (trainer_class_draws(t, c))
+        if (links)
+            emit_line(out, t->split
+                               ? "LpWhere in, out, grad_in, grad_out, saved, saved_w, saved_iw;"
+                               : "LpWhere in, out, grad_in, grad_out, saved;");
+        if (links && trainer_class_draws(t, c))
             emit_line(out, "long layer; /* place in the chain */");
         if (reads_data(t->program->body[c]))
             emit_line(out, "LpWhere data[4];");

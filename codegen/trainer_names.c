@@ -67,7 +67,7 @@ const char *trainer_comment(Trainer *t, const char *text)
 
 const char *trainer_param(Trainer *t, int class, int param)
 {
-    const Graph *graph = t->net->classes.at[class];
+    const Graph *graph = t->program->body[class]->graph;
     const char *name = graph->values.at[graph->params.at[param].value].name;
     int twins = 0;
     for (int p = 0; p < param; p++) {
@@ -98,7 +98,7 @@ const char *shape_comment(Trainer *t, const Body *body, int id)
         return "scalar";
     for (int a = 0; a < value->axes; a++)
         str_putf(&dims, "%s%s", a ? " " : "",
-                 emit_clean(t->arena, t->net->dims.at[value->dim[a]].name, CLEAN_IDENT));
+                 emit_clean(t->arena, body->net->dims.at[value->dim[a]].name, CLEAN_IDENT));
     for (int a = 0; a < value->axes; a++)
         str_putf(&dims, "%s%lld", a ? " x " : ": ", (long long)copy->local[a]);
     return dims.at;
@@ -172,6 +172,11 @@ const char *trainer_event(Trainer *t, int class, int which, int inst)
     name = names_take(&t->globals, emit_ident(t->arena, name));
     vec_push(t->arena, &t->events) = (EventName){class, which, inst, name};
     return name;
+}
+
+bool trainer_is_matrix(const Trainer *t, int class)
+{
+    return class >= t->net->classes.n;
 }
 
 const char *trainer_part(const Trainer *t, int which)

@@ -200,6 +200,11 @@ static void print_moments_of(Trainer *t, Emit *out)
     emit_open(out, "for (int b = 0; b < m->bucket_count; b++)");
     emit_line(out, "const LpBucket *bucket = &m->buckets[b];");
     emit_line(out, "const LpGroup *group = &m->groups[bucket->group];");
+    if (t->program->matrices.n > 0) {
+        emit_line(out, master ? "if (group->matrix && field == MOMENT2)"
+                              : "if (group->matrix && second)");
+        emit_line(out, "    continue; /* a matrix has one moment */");
+    }
     emit_line(out, "const int64_t begin = lp_bucket_share(s->index, m->groups, bucket);");
     emit_line(out, "const int64_t end = begin + bucket->share_elements;");
     if (master)

@@ -75,6 +75,9 @@ static void print_tables(Trainer *t, Emit *out, int s)
         bool home = group->tied_stage == NONE || s < group->tied_stage;
         Str options = str_new(t->arena);
         str_put(&options, "");
+        if (group->matrix != NONE)
+            str_putf(&options, ", .matrix = %d, .unit = %lldL", group->matrix + 1,
+                     (long long)group->unit);
         if (group->rate > 0)
             str_putf(&options, ", .rate = %.9gf", group->rate);
         if (group->master != NONE)
@@ -83,9 +86,10 @@ static void print_tables(Trainer *t, Emit *out, int s)
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
                   "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s},",
                   (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
-                  (long long)group->moment2, trainer_list(t, &share, false),
-                  trainer_list(t, &owner, false), home ? "true" : "false", s, g, runs[g],
-                  options.at, trainer_group_cuts(t, group));
+                  (long long)(group->matrix == NONE ? group->moment2 : 0),
+                  trainer_list(t, &share, false), trainer_list(t, &owner, false),
+                  home ? "true" : "false", s, g, group->matrix == NONE ? runs[g] : 0, options.at,
+                  trainer_group_cuts(t, group));
     }
     out->depth--;
     emit_line(out, "};");
@@ -96,10 +100,11 @@ static void print_tables(Trainer *t, Emit *out, int s)
         const Bucket *bucket = &stage->buckets.at[b];
         emit_line(out,
                   "{.group = %d, .close_link = %d, .begin = %lldL, .elements = %lldL, .share_begin "
-                  "= %lldL, .share_elements = %lldL%s},",
+                  "= %lldL, .share_elements = %lldL%s%s},",
                   bucket->group, bucket->close_link, (long long)bucket->begin,
                   (long long)bucket->elements, (long long)bucket->share_begin,
-                  (long long)bucket->share_elements, trainer_bucket_buffers(t, stage, b));
+                  (long long)bucket->share_elements, trainer_bucket_filled(t, stage, bucket),
+                  trainer_bucket_buffers(t, stage, b));
     }
     out->depth--;
     emit_line(out, "};");
@@ -425,6 +430,8 @@ static void print_gather_call(Trainer *t, Emit *out, int s)
 static void print_update(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
+    trainer_print_matrices(t, out, s);
+    bool scaled = t->program->recipe->scales_loss;
     emit_comment(
         out,
         "AdamW on this rank's share of a bucket, then the new weights go to whoever uses them.");
@@ -440,10 +447,14 @@ static void print_update(Trainer *t, Emit *out, int s)
               "s->step, s->coef);");
     const char *where = any_cut(t) ? "s->arena, s->index" : "s->arena",
                *how = any_cut(t) ? "cut" : "share";
-    if (t->program->recipe->scales_loss)
+    if (trainer_has_matrices(stage)) {
+        emit_line(out, scaled ? "if (!s->skipped && group->matrix)" : "if (group->matrix)");
+        emit_line(out, "    stage%d_matrices(s, group, bucket, begin);", s);
+    }
+    if (scaled)
         emit_line(out, "if (!s->skipped)");
-    emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);",
-              t->program->recipe->scales_loss ? "    " : "", how, where);
+    emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);", scaled ? "    " : "", how,
+              where);
     if (stage_communicates(stage, true))
         print_gather_call(t, out, s);
     emit_close(out, "");

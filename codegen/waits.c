@@ -78,7 +78,7 @@ static void find_inst(const Program *program, const Step *step, int *ret_class, 
                       int *ret_inst)
 {
     const Body *body = step->body;
-    for (int c = 0; c < program->net->classes.n; c++) {
+    for (int c = 0; c < program->bodies; c++) {
         if (program->body[c] == body)
             *ret_class = c;
     }
@@ -138,6 +138,8 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
             place.stage = NONE;
             return place;
         }
+        if (step->link == NONE)
+            return (Place){.kind = PLACE_UPDATE, .stage = step->stage, .index = step->bucket};
         return (Place){
             .kind = PLACE_LINK, .stage = step->stage, .which = place.which, .index = step->link};
     }
@@ -290,7 +292,7 @@ static void settle(Waits *waits)
 {
     Arena *scratch = arena_new("waits");
     Waits settled = {.arena = scratch, .program = waits->program};
-    for (int c = 0; c < waits->program->net->classes.n; c++) {
+    for (int c = 0; c < waits->program->bodies; c++) {
         for (int which = 0; which < BODY_LISTS; which++) {
             const InstList *list = body_list(waits->program->body[c], which);
             for (int i = 0; i < list->n; i++) {

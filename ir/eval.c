@@ -244,6 +244,23 @@ static void eval_sumsq(const Eval *e)
     }
 }
 
+static void eval_momentum(const Eval *e)
+{
+    double keep = e->node->attrs.momentum.momentum, coef = e->in[2][0];
+    WALK(w, e, e->set[0])
+    *eval_out(e, &w, 0) = keep * eval_in(e, &w, 0) + (1 - keep) * coef * eval_in(e, &w, 1);
+}
+
+static void eval_descend(const Eval *e)
+{
+    double lr = e->in[2][0], decay = e->in[3][0], ratio = e->node->attrs.descend.ratio;
+    WALK(w, e, e->set[0])
+    {
+        double x = eval_in(e, &w, 0);
+        *eval_out(e, &w, 0) = x - lr * decay * x - lr * ratio * eval_in(e, &w, 1);
+    }
+}
+
 static void eval_adamw(const Eval *e)
 {
     const Attr_adamw *a = &e->node->attrs.adamw;
@@ -521,6 +538,7 @@ void eval_node(const Net *net, const Graph *graph, const Node *node, const doubl
         [OP_EXPMUL] = eval_expmul,       [OP_ONEHOT] = eval_onehot,
         [OP_DIV] = eval_pointwise,       [OP_SUMSQ] = eval_sumsq,
         [OP_SIGN] = eval_pointwise,      [OP_CLIP] = eval_pointwise,
+        [OP_MOMENTUM] = eval_momentum,   [OP_DESCEND] = eval_descend,
         [OP_ADAMW] = eval_adamw,
     };
     Eval e = {.net = net,

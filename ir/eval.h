@@ -6,7 +6,7 @@
 #ifndef LPLAN_IR_EVAL_H
 #define LPLAN_IR_EVAL_H
 
-#include "ir/graph.h"
+#include "ir/optimizer.h"
 
 /* What draws are keyed by besides their site and their element: two samples of a run never draw the
  * same, however the step is cut into micro-batches and ranks. */
@@ -46,6 +46,7 @@ double eval_net(const Net *net, const double *const *param, const EvalBatch *bat
 typedef struct EvalAdam {
     double beta1, beta2, eps, decay; /* decay of parameters that take it; 0 for the others */
     double clip;                     /* of the global norm; <= 0: none */
+    Muon muon;                       /* of matrices; steps 0: none */
     bool linear; /* where a sign counts, its number does: proofs must see every term of it */
 } EvalAdam;
 

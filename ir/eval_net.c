@@ -136,6 +136,45 @@ double eval_net(const Net *net, const double *const *param, const EvalBatch *bat
     return loss;
 }
 
+/* What one matrix of a parameter's stack becomes: the step's graph, node by node. */
+static void step_matrix(const Graph *step, double *const operand[MATRIX_OPERANDS])
+{
+    Arena *arena = arena_new("matrix");
+    double **value = ARENA_ARRAY(arena, double *, step->values.n);
+    for (int p = 0; p < MATRIX_OPERANDS; p++)
+        value[step->params.at[p].value] = operand[p];
+    run_segment(step->net, step, SEG_BACKWARD, value, NULL, arena);
+    for (int p = 0; p < MATRIX_OPERANDS; p++) {
+        ValueId made = step->params.at[p].grad;
+        if (made != NONE)
+            memcpy(operand[p], value[made],
+                   (size_t)value_elements(step->net, &step->values.at[made]) * sizeof(double));
+    }
+    arena_free(arena);
+}
+
+/* All matrices of a parameter; false when it has none that the job moves so. */
+static bool step_matrices(const Net *net, int i, const EvalAdam *adam, double lr, double coef,
+                          double *param, double *m, const double *grad)
+{
+    const NetParam *info = &net->params.at[i];
+    const Graph *graph = net->classes.at[info->class];
+    MatrixShape shape;
+    if (adam->muon.steps == 0 || !param_is_matrix(graph, info->param, &shape))
+        return false;
+    Arena *arena = arena_new("matrices");
+    const Graph *step = matrix_step(arena, net, graph, info->param, &adam->muon, adam->eps);
+    int64_t each = value_elements(step->net, &step->values.at[step->params.at[0].value]);
+    double decay = adam->decay;
+    for (int64_t at = 0; at < eval_param_elements(net, i); at += each) {
+        double *operand[MATRIX_OPERANDS] = {param + at, m + at, (double *)(uintptr_t)(grad + at),
+                                            &coef,      &lr,    &decay};
+        step_matrix(step, operand);
+    }
+    arena_free(arena);
+    return true;
+}
+
 double eval_step(const Net *net, const EvalAdam *adam, double lr, int64_t step,
                  double *const *param, double *const *m, double *const *v,
                  const double *const *grad)
@@ -156,7 +195,7 @@ double eval_step(const Net *net, const EvalAdam *adam, double lr, int64_t step,
                            : grad[i][e] > 0 ? rate
                            : grad[i][e] < 0 ? -rate
                                             : 0;
-        if (rate > 0)
+        if (rate > 0 || step_matrices(net, i, adam, lr, coef, param[i], m[i], grad[i]))
             continue;
         for (int64_t e = 0; e < eval_param_elements(net, i); e++) {
             double g = grad[i][e] * coef;

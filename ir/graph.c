@@ -200,6 +200,15 @@ ValueId graph_value(Graph *graph, ValueKind kind, const char *name, int axes, co
     return id;
 }
 
+/* An axis may be read under the letter of its dim, or of a twin of it. */
+static bool may_read(const Net *net, DimId letter, DimId axis)
+{
+    if (letter == NONE || letter == axis)
+        return letter == axis;
+    int a = net->dims.at[letter].twin_of, b = net->dims.at[axis].twin_of;
+    return a - 1 == axis || b - 1 == letter || (a != 0 && a == b);
+}
+
 static const char *operand_fault(const Graph *graph, OpId op, const SigText *sig, const ValueId *in)
 {
     const Net *net = graph->net;
@@ -212,7 +221,7 @@ static const char *operand_fault(const Graph *graph, OpId op, const SigText *sig
             return arena_printf(arena, "operand %d (%s) has %d axes, its signature %d", i,
                                 value->name, value->axes, sig->axes[i]);
         for (int a = 0; a < value->axes; a++) {
-            if (sig_dim(net, sig->letter[i][a]) != value->dim[a])
+            if (!may_read(net, sig_dim(net, sig->letter[i][a]), value->dim[a]))
                 return arena_printf(arena, "axis %d of operand %d (%s) is dim %s, its letter '%c'",
                                     a, i, value->name, net->dims.at[value->dim[a]].name,
                                     sig->letter[i][a]);

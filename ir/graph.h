@@ -34,6 +34,8 @@ typedef struct Dim {
     int64_t used;   /* <= extent: beyond it are padding rows that index-valued ops leave out
                        (vocabulary) */
     DimId among;    /* of a routed dim: what its choices name */
+    DimId twin_of;  /* 1 + the dim of which this is another letter, so that a product may set its
+                       axis against itself; 0: of none */
 } Dim;
 
 /* A draw is keyed by the layer, its link's place in the chain, and by its site in the block. */

@@ -98,6 +98,12 @@ bool node_attrs_fine(const Graph *graph, const Node *node)
     case ATTRS_clip:
         fine = isfinite(a->clip.max_norm);
         break;
+    case ATTRS_momentum:
+        fine = a->momentum.momentum >= 0 && a->momentum.momentum < 1;
+        break;
+    case ATTRS_descend:
+        fine = isfinite(a->descend.ratio) && a->descend.ratio > 0;
+        break;
     case ATTRS_adamw:
         fine = a->adamw.beta1 >= 0 && a->adamw.beta1 < 1 && a->adamw.beta2 >= 0 &&
                a->adamw.beta2 < 1 && a->adamw.eps > 0 && a->adamw.decay >= 0;

@@ -11,6 +11,7 @@
 #include "ir/lower/place.h"
 #include "ir/lower/schedule.h"
 #include "ir/model.h"
+#include "ir/optimizer.h"
 
 typedef enum { DT_F32, DT_F64, DT_BF16, DT_F16, DT_I32, DT_COUNT } DType;
 int dtype_bytes(DType dtype);
@@ -29,6 +30,7 @@ typedef struct Job {
     int64_t global_batch, sequence; /* sequences per optimizer step; tokens per sequence */
     const char *recipe;
     double beta1, beta2, eps, decay, clip; /* AdamW; clip <= 0: no clipping */
+    Muon muon;                             /* steps = 0: AdamW moves everything */
 } Job;
 Job job_default(void);
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/plan_job.h"
 #include "ir/plan_rows.h"
 
 static const char format_name[] = "lplan-plan/1";
@@ -116,10 +117,13 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
 
 static json_t *job_json(const Job *job)
 {
-    return json_pack("{s:I,s:I,s:s,s:f,s:f,s:f,s:f,s:f}", "global_batch",
-                     (json_int_t)job->global_batch, "sequence", (json_int_t)job->sequence, "recipe",
-                     job->recipe, "beta1", job->beta1, "beta2", job->beta2, "eps", job->eps,
-                     "decay", job->decay, "clip", job->clip);
+    json_t *object = json_pack("{s:I,s:I,s:s,s:f,s:f,s:f,s:f,s:f}", "global_batch",
+                               (json_int_t)job->global_batch, "sequence", (json_int_t)job->sequence,
+                               "recipe", job->recipe, "beta1", job->beta1, "beta2", job->beta2,
+                               "eps", job->eps, "decay", job->decay, "clip", job->clip);
+    if (job->muon.steps > 0)
+        json_object_set_new(object, "muon", job_muon_json(job));
+    return object;
 }
 
 json_t *plan_json(const Plan *plan, const Net *net)
@@ -396,10 +400,10 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
 
 static bool read_job(Json object, Job *ret)
 {
-    static const char *const keys[] = {"global_batch", "sequence", "recipe", "beta1",
-                                       "beta2",        "eps",      "decay",  "clip"};
+    static const char *const keys[] = {"global_batch", "sequence", "recipe", "beta1", "beta2",
+                                       "eps",          "decay",    "clip",   "muon"};
     *ret = job_default();
-    if (!json_want_object(object) || !json_only_keys(object, keys, 8))
+    if (!json_want_object(object) || !json_only_keys(object, keys, 9))
         return false;
     bool good =
         json_int(json_get(object, "global_batch"), 1, INT64_C(1) << 40, &ret->global_batch) &&
@@ -410,6 +414,8 @@ static bool read_job(Json object, Job *ret)
         json_opt_num(object, "eps", 0, 1, &ret->eps) &&
         json_opt_num(object, "decay", 0, 1, &ret->decay) &&
         json_opt_num(object, "clip", 0, 1e30, &ret->clip);
+    if (good && json_get(object, "muon").value)
+        good = job_read_muon(json_get(object, "muon"), ret);
     if (!good || recipe_by_name(ret->recipe))
         return good;
     json_fail(json_get(object, "recipe"), "unknown recipe \"%s\"", ret->recipe);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ir/plan_job.h"
 #include "planner/import_hf.h"
 
 bool ask_pins(Cli *cli, Pins *ret)
@@ -27,6 +28,12 @@ static bool ask_recipe(Cli *cli, Problem *problem)
     }
     problem->job.recipe = recipe;
     return true;
+}
+
+static bool ask_optimizer(Cli *cli, Problem *problem)
+{
+    const char *optimizer = cli_value(cli, "optimizer", 0);
+    return !optimizer || job_set_optimizer(cli->arena, cli->diag, optimizer, &problem->job);
 }
 
 /* The model's own length when none was asked for; and a word when the one asked for is longer. */
@@ -73,7 +80,7 @@ bool ask_problem(Cli *cli, Problem *ret)
     Import import;
     ret->model = import_model(cli->arena, cli->diag, cli->args[0], &import);
     ret->cluster = cluster_load(cli->arena, cli->diag, cli->args[1]);
-    if (!ret->model || !ret->cluster || !ask_recipe(cli, ret))
+    if (!ret->model || !ret->cluster || !ask_recipe(cli, ret) || !ask_optimizer(cli, ret))
         return false;
     for (int i = 0; i < import.notes.n && !cli->quiet; i++)
         fprintf(stderr, "note: %s\n", import.notes.at[i]);

@@ -14,12 +14,14 @@
          false},                                                                                   \
         {"recipe", "NAME", "fp32, bf16, fp16 or fp64 (default: bf16 on a GPU cluster, else fp32)", \
          false},                                                                                   \
+        {"optimizer", "NAME", "adamw, or muon for matrices of hidden layers (muon,steps=5,...)",   \
+         false},                                                                                   \
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
             "tp cp dp pp tp_by cp_by order zero sp recompute mbs schedule chunks layers", true     \
     }
-enum { ASK_FLAG_COUNT = 6 };
+enum { ASK_FLAG_COUNT = 7 };
 
 /* From args[0] (a model file or a Hugging Face config.json) and args[1] (a cluster file or preset).
  * False after errors. */

@@ -121,8 +121,8 @@ static int64_t run_links(const Body *body, const InstList *list, const int64_t *
     return last;
 }
 
-static CardSegment run_list(const Pricer *pricer, const Body *body, const InstList *list,
-                            const int64_t *price, int64_t *acc_end)
+static CardSegment run_list(const Body *body, const InstList *list, const int64_t *price,
+                            int64_t *acc_end)
 {
     CardSegment segment = {.ns = run_links(body, list, price, 1, acc_end)};
     bool inner = body->graph->chain_in != NONE && body->graph->chain_out != NONE;
@@ -132,7 +132,7 @@ static CardSegment run_list(const Pricer *pricer, const Body *body, const InstLi
     /* two links may hide of each other what many cannot: a row never takes less than its work */
     for (int i = 0; i < list->n; i++) {
         const Inst *inst = &list->at[i];
-        segment.flops += inst_flops(pricer, body, inst);
+        segment.flops += inst_flops(body, inst);
         if (inst_is_collective(inst)) {
             segment.block_ns[atoms_level(body->mesh, &inst->move.atoms)] += price[i];
             segment.wire_bytes += inst_wire_bytes(body, inst);
@@ -212,11 +212,11 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     memcpy(card.saved_bytes, body->saved_bytes, sizeof card.saved_bytes);
     int64_t *price = card_prices(arena, pricer, body);
     int64_t *acc_end = ARENA_ARRAY(arena, int64_t, graph->params.n + 1);
-    card.forward = run_list(pricer, body, &body->forward, price, acc_end);
+    card.forward = run_list(body, &body->forward, price, acc_end);
     price += body->forward.n;
-    card.backward = run_list(pricer, body, &body->backward, price, acc_end);
+    card.backward = run_list(body, &body->backward, price, acc_end);
     price += body->backward.n;
-    card.weight = run_list(pricer, body, &body->weight, price, acc_end);
+    card.weight = run_list(body, &body->weight, price, acc_end);
     card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
     for (int p = 0; p < graph->params.n; p++)
         add_param(&card, net, class, p, acc_end);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/plan_job.h"
+
 typedef struct Field {
     const char *name;
     int64_t *at;
@@ -160,6 +162,8 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
         return recipe_by_name(value) ||
                diag_error(problem->diag, NO_SPAN, "unknown recipe %s", value);
     }
+    if (str_eq(key, "optimizer"))
+        return job_set_optimizer(problem->arena, problem->diag, value, &problem->job);
     for (size_t i = 0; i < sizeof pin_keys / sizeof *pin_keys; i++)
         if (str_eq(key, pin_keys[i])) {
             bool shape = i <= 2 || str_eq(key, "schedule") || str_eq(key, "chunks");
@@ -172,6 +176,6 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
         }
     diag_error(problem->diag, NO_SPAN, "what-if knows no key %s", key);
     diag_help(problem->diag, "keys are device.FIELD, links.NAME.FIELD, gpus, global_batch, "
-                             "sequence, recipe and the pins");
+                             "sequence, recipe, optimizer and the pins");
     return false;
 }

@@ -143,7 +143,7 @@ int64_t inst_wire_bytes(const Body *body, const Inst *inst)
     return wire_bytes(body->mesh, &inst->move, source->elements, dtype_bytes(source->dtype));
 }
 
-int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst)
+int64_t inst_flops(const Body *body, const Inst *inst)
 {
     int64_t flops = 0;
     for (int i = 0; inst->kind == INST_KERNEL && i < inst->nodes; i++) {
@@ -155,7 +155,7 @@ int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst)
             in[k] = body->copies.at[inst->bind_in[i][k]].place;
         for (int k = 0; k < node->outs; k++)
             out[k] = body->copies.at[inst->bind_out[i][k]].place;
-        flops += local_flops(pricer->net, pricer->mesh, node, in, out, body->graph);
+        flops += local_flops(body->net, body->mesh, node, in, out, body->graph);
     }
     return flops;
 }
@@ -194,6 +194,6 @@ int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
     for (int k = 0; k < inst->outs; k++)
         if (!is_table(form, k, true))
             bytes += body->copies.at[inst->out[k]].bytes;
-    int64_t flops = is_matmul(inst->form) ? inst_flops(pricer, body, inst) : 0;
+    int64_t flops = is_matmul(inst->form) ? inst_flops(body, inst) : 0;
     return kernel_ns(pricer, flops, bytes);
 }

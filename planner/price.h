@@ -37,7 +37,7 @@ SolveModel pricer_model(const Pricer *pricer);
 /* One instruction of a body, all its nodes: FLOPs of each, bytes of the stored operands only. */
 int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst);
 /* The matrix-product FLOPs of an instruction on this rank. */
-int64_t inst_flops(const Pricer *pricer, const Body *body, const Inst *inst);
+int64_t inst_flops(const Body *body, const Inst *inst);
 /* What each rank sends in a collective of a body. */
 int64_t inst_wire_bytes(const Body *body, const Inst *inst);
 bool inst_is_collective(const Inst *inst);

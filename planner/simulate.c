@@ -399,7 +399,7 @@ static void close_step(Simulation *sim)
 static void fill_prices(Simulation *sim)
 {
     const Program *program = sim->program;
-    int classes = program->net->classes.n;
+    int classes = program->bodies;
     sim->price = ARENA_ARRAY(sim->scratch, int64_t *, classes);
     sim->flops = ARENA_ARRAY(sim->scratch, int64_t *, classes);
     for (int c = 0; c < classes; c++) {
@@ -410,7 +410,7 @@ static void fill_prices(Simulation *sim)
                                     body->forward.n + body->backward.n + body->weight.n + 1);
         for (int l = 0; l < BODY_LISTS; l++)
             for (int i = 0; i < body_list(body, l)->n; i++)
-                sim->flops[c][n++] = inst_flops(&sim->pricer, body, &body_list(body, l)->at[i]);
+                sim->flops[c][n++] = inst_flops(body, &body_list(body, l)->at[i]);
     }
 }
 

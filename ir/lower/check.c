@@ -225,7 +225,7 @@ static bool check_all(Check *check)
 {
     const Program *program = check->program;
     bool good = check_chain(check);
-    for (int c = 0; c < program->net->classes.n; c++)
+    for (int c = 0; c < program->bodies; c++)
         good &= check_body(check, program->body[c]);
     for (int s = 0; s < program->stages; s++)
         good &= check_layout(check, &program->stage[s]);

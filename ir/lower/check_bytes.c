@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ir/lower/check_cells.h"
+#include "ir/lower/matrix_row.h"
 
 /* Words for the value in a cell. */
 static const char *held(const CellRun *run, const Cell *cell)
@@ -91,6 +92,12 @@ static bool is_flat(const TraceStep *step)
     return step->inst == NULL;
 }
 
+/* An instruction of the step of a whole matrix. */
+static bool is_matrix(const TraceStep *step)
+{
+    return step->inst && step->bucket != NONE;
+}
+
 static bool on_path(const TraceStep *step, const Path *path)
 {
     return step->move >= path->move && step->move < path->move + path->n;
@@ -167,15 +174,17 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
 static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand,
                                Cell *cell)
 {
-    if (operand->write && (operand->copy || is_fold(step)))
+    if (operand->write && ((operand->copy && !is_matrix(step)) || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
     switch (cell->region->kind) {
     case REGION_GRADIENT:
-        return is_flat(step) ? read_gradient(run, step, cell) : "reads a gradient inside a layer:";
+        return is_flat(step) || is_matrix(step) ? read_gradient(run, step, cell)
+                                                : "reads a gradient inside a layer:";
     case REGION_WEIGHT:
         if (is_flat(step) && step->kind == STEP_MOVE && !on_path(step, &group_of(run, cell)->fetch))
-            return cell->round == step->round ? NULL
-                                              : "gathers a weight that this step has not updated:";
+            return cell->round == step->round || !cell->trained
+                       ? NULL
+                       : "gathers a weight that this step has not updated:";
         return cell->round == step->round - 1 ? NULL : "reads a weight of the wrong step:";
     case REGION_MOMENT1:
     case REGION_MOMENT2:
@@ -233,6 +242,10 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
                                 Cell *cell)
 {
     RegionKind kind = cell->region->kind;
+    if (is_matrix(step))
+        return kind == REGION_WEIGHT || kind == REGION_MOMENT1 || kind == REGION_MASTER
+                   ? NULL
+                   : "writes over an operand of its matrix's step:";
     if (operand->copy)
         return kind == REGION_GRADIENT || kind == REGION_SCALARS ? accumulate(step, operand, cell)
                                                                  : "writes into a layer's weights:";
@@ -462,12 +475,33 @@ static bool is_fixed_place(const StageProgram *stage, const StageLink *link, con
     return true;
 }
 
+/* Of a matrix's step: temps in the scratch area, all else in the group of its bucket. */
+static bool is_matrix_place(const CellRun *run, const TraceStep *step, const Operand *operand,
+                            const Region *region)
+{
+    const Trace *trace = run->trace;
+    const Copy *copy = operand->copy;
+    for (int hops = 0; copy->alias != NONE && hops < step->body->copies.n; hops++)
+        copy = &step->body->copies.at[copy->alias];
+    if (copy->home == HOME_TEMP)
+        return region->kind == REGION_SCRATCH &&
+               operand->address == trace->stage->scratch + copy->offset;
+    return (copy->home == HOME_PARAM || copy->home == HOME_ACC) &&
+           operand->address == matrix_operand(trace->program, trace->stage,
+                                              &trace->stage->buckets.at[step->bucket],
+                                              trace->coordinate, step->from_element, copy->param);
+}
+
 static bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
 {
     const Region *region = region_find(run->regions, operand->address, operand->bytes);
     const char *what = NULL;
     if (!region) {
         what = "lies in no region of the layout";
+    } else if (operand->copy && is_matrix(step)) {
+        what = is_matrix_place(run, step, operand, region)
+                   ? NULL
+                   : "is not where an operand of its matrix's step lives";
     } else if (operand->copy) {
         const StageProgram *stage = run->trace->stage;
         const Body *body = stage->link[step->link].body;

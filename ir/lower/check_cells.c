@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/lower/home.h"
+
 enum { EMPTY = INT32_MIN };
 
 /* Slot of an address: its own, or an empty one. */
@@ -66,6 +68,29 @@ static int64_t gradient_bytes(const Trace *trace, const Group *group)
            dtype_bytes(trace->program->recipe->gradient);
 }
 
+/* The ends of what a rank's home of weights holds of whole matrices: padding is never written. */
+static void put_matrix_bounds(CellRun *run, Bounds *bounds, int g)
+{
+    const Trace *trace = run->trace;
+    const StageProgram *stage = trace->stage;
+    const Group *group = &stage->groups.at[g];
+    const AtomList *list = &group->weight_share;
+    int width = dtype_bytes(trace->program->recipe->weight),
+        ranks = list_extent(&trace->program->plan->mesh, list);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        int64_t base = weight_base(trace->program, group, bucket, trace->coordinate),
+                begin = bucket_block_begin(trace->program, bucket, list, trace->coordinate);
+        for (int k = 0; bucket->group == g && k < group->members.n; k++) {
+            int64_t end[2] = {group->members.at[k].offset,
+                              group->members.at[k].offset + group->members.at[k].elements};
+            for (int i = 0; i < 2; i++)
+                if (end[i] >= begin && end[i] <= begin + bucket->elements / ranks)
+                    put_bound(run, bounds, base + end[i] * width);
+        }
+    }
+}
+
 static void cut_cells(CellRun *run)
 {
     const Trace *trace = run->trace;
@@ -84,13 +109,16 @@ static void cut_cells(CellRun *run)
             put_bound(run, &bounds, group->gradient + begin * dtype_bytes(recipe->gradient));
             put_bound(run, &bounds, group->gradient + end * dtype_bytes(recipe->gradient));
         }
+        if (group->matrix != NONE)
+            put_matrix_bounds(run, &bounds, g);
         put_bound(run, &bounds, group->weight + weight_bytes(trace, group));
         if (group->buffered)
             put_bound(run, &bounds, group->gradient + gradient_bytes(trace, group));
         put_bound(run, &bounds,
                   group->moment1 + group->share_elements * dtype_bytes(recipe->master));
-        put_bound(run, &bounds,
-                  group->moment2 + group->share_elements * dtype_bytes(recipe->master));
+        if (group->moment2 != NONE)
+            put_bound(run, &bounds,
+                      group->moment2 + group->share_elements * dtype_bytes(recipe->master));
         if (group->master != NONE)
             put_bound(run, &bounds,
                       group->master + group->share_elements * dtype_bytes(recipe->master));
@@ -124,22 +152,55 @@ static const GroupMember *member_of(const Trace *trace, const Group *group, int6
     return NULL;
 }
 
+/* Of a group of whole matrices: does element `at` of a home that is cut over a list belong to one?
+ */
+static bool in_matrix(const Trace *trace, int g, const AtomList *list, int64_t at)
+{
+    const StageProgram *stage = trace->stage;
+    const Group *group = &stage->groups.at[g];
+    int ranks = list_extent(&trace->program->plan->mesh, list);
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        int64_t begin = bucket->begin / ranks;
+        if (bucket->group != g || at < begin || at >= begin + bucket->elements / ranks)
+            continue;
+        int64_t element =
+            bucket_block_begin(trace->program, bucket, list, trace->coordinate) + at - begin;
+        for (int k = 0; k < group->members.n; k++)
+            if (element >= group->members.at[k].offset &&
+                element < group->members.at[k].offset + group->members.at[k].elements)
+                return true;
+    }
+    return false;
+}
+
+/* The cell of a weight, or of state, is stepped once a round. */
+static bool is_trained(const Trace *trace, const Region *region, int64_t begin)
+{
+    const Recipe *recipe = trace->program->recipe;
+    const Group *group = &trace->stage->groups.at[region->index];
+    bool state = region->kind != REGION_WEIGHT;
+    int64_t at = (begin - region->begin) / dtype_bytes(state ? recipe->master : recipe->weight);
+    if (group->matrix != NONE)
+        return in_matrix(trace, region->index, state ? &group->share : &group->weight_share, at);
+    return state ? at < group->share_elements : begin < region->begin + weight_bytes(trace, group);
+}
+
 static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
 {
     const Trace *trace = run->trace;
     const StageProgram *stage = trace->stage;
-    const Recipe *recipe = trace->program->recipe;
     int micros = trace->whole ? trace->program->plan->micro_batches : 1;
     const Region *region = cell->region;
     const Group *group = region->kind >= REGION_WEIGHT && region->kind <= REGION_MASTER
                              ? &stage->groups.at[region->index]
                              : NULL;
     if (region->kind == REGION_WEIGHT)
-        cell->trained = begin < region->begin + weight_bytes(trace, group);
+        cell->trained = is_trained(trace, region, begin);
     bool moment = region->kind == REGION_MOMENT1 || region->kind == REGION_MOMENT2;
     if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER &&
         !(moment && group->rate > 0)) /* what moves by signs leaves its moments zero */
-        cell->trained = begin < region->begin + group->share_elements * dtype_bytes(recipe->master);
+        cell->trained = is_trained(trace, region, begin);
     if (region->kind == REGION_GRADIENT && group->buffered) {
         cell->expected = begin < region->begin + gradient_bytes(trace, group) ? micros : 0;
     } else if (region->kind == REGION_GRADIENT) {

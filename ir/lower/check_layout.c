@@ -3,6 +3,7 @@
 #include "ir/lower/check_in.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *const region_text[REGION_COUNT] = {
     "scalars", "weights",          "gradients", "first moments",   "second moments",  "masters",
@@ -53,7 +54,8 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
                    up(group->elements / list_extent(mesh, &group->gradient_share) *
                       dtype_bytes(recipe->gradient)));
         put_region(&list, REGION_MOMENT1, g, group->moment1, state);
-        put_region(&list, REGION_MOMENT2, g, group->moment2, state);
+        if (group->moment2 != NONE)
+            put_region(&list, REGION_MOMENT2, g, group->moment2, state);
         if (group->master != NONE)
             put_region(&list, REGION_MASTER, g, group->master, state);
     }
@@ -221,6 +223,20 @@ static bool check_addresses(Check *check, const StageProgram *stage, const Group
     return good;
 }
 
+/* The group steps whole matrices where the job and the model say so, and these. */
+static bool same_step(const Program *program, const Group *group, const Graph *graph, int param,
+                      const Copy *acc)
+{
+    MatrixKey key;
+    int64_t count, elements;
+    bool whole = matrix_key(program->net, graph, param, &acc->place, &program->plan->mesh,
+                            &program->plan->job, &key, &count, &elements);
+    if (!whole || group->matrix == NONE)
+        return !whole && group->matrix == NONE && group->unit == 1;
+    return group->matrix < program->matrices.n && group->unit == matrix_unit(count, elements) &&
+           memcmp(&program->matrices.at[group->matrix].key, &key, sizeof key) == 0;
+}
+
 static bool check_member(Check *check, const StageProgram *stage, const Group *group,
                          const GroupMember *member)
 {
@@ -251,6 +267,11 @@ static bool check_member(Check *check, const StageProgram *stage, const Group *g
         return check_fault(check,
                            "stage %d: %s moves by another rule in its group than in the model",
                            stage->index, program->net->params.at[member->net_param].name);
+    if (!same_step(program, group, body->graph, member->param, acc))
+        good = check_fault(check,
+                           "stage %d: %s is stepped as another matrix than it is, or element by "
+                           "element, or the other way round",
+                           stage->index, param->name);
     if (member->decay != body->graph->params.at[member->param].decay)
         good = check_fault(check,
                            "stage %d: %s has another weight decay in its group than in the model",
@@ -287,7 +308,8 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
         if (bucket->begin < 0 || bucket->begin + bucket->elements > group->elements ||
             bucket->share_begin < 0 ||
             bucket->share_begin + bucket->share_elements > group->share_elements ||
-            bucket->share_elements * extent != bucket->elements)
+            bucket->share_elements * extent != bucket->elements ||
+            bucket->begin % group->unit != 0 || bucket->share_elements % group->unit != 0)
             good = check_fault(
                 check,
                 "stage %d: bucket %d does not fit group %d or does not divide into its %d shares",
@@ -427,6 +449,9 @@ static bool check_group(Check *check, const StageProgram *stage, int g)
             good = check_fault(
                 check, "stage %d: %s overlaps its neighbour in group %d, or leaves it",
                 stage->index, check->program->net->params.at[member->net_param].name, g);
+        if (member->offset % group->unit != 0)
+            good = check_fault(check, "stage %d: %s is cut by a share of group %d", stage->index,
+                               check->program->net->params.at[member->net_param].name, g);
         end = member->offset + member->elements;
         good &= check_member(check, stage, group, member);
     }

@@ -228,8 +228,8 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     const Operand *operand = &trace->operands.at[step->operand];
     int state = dtype_bytes(recipe->master);
     Range moment = {bucket->share_begin + own.begin - share.begin, own.count};
-    bool good = group->rate == 0 && own.begin == share.begin + *at && own.count > 0 &&
-                *at + own.count <= share.count;
+    bool good = group->rate == 0 && group->matrix == NONE && own.count > 0 &&
+                own.begin == share.begin + *at && *at + own.count <= share.count;
     *at += own.count;
     good =
         good && step->operands == 7 + (group->master != NONE) &&
@@ -249,6 +249,45 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
         return misplaced(check, trace, step,
                          "decays weights that the model does not decay, or the other way round");
     return true;
+}
+
+/* An instruction of a whole matrix's step: of the next matrix of this rank's share. The one that
+ * writes the weight ends it; padding behind the bucket's matrices is nobody's. */
+static bool check_matrix(Check *check, const Trace *trace, const TraceStep *step,
+                         const Bucket *bucket, const Group *group, int64_t *at)
+{
+    const Recipe *recipe = trace->program->recipe;
+    Range share = block_of(trace, bucket, &group->share), own = {step->from_element, step->count};
+    bool good = group->matrix != NONE && own.count == group->unit &&
+                own.begin == share.begin + *at && *at + own.count <= share.count &&
+                own.begin + own.count <= bucket->begin + bucket->filled &&
+                step->body == trace->program->matrices.at[group->matrix].body;
+    bool steps = false;
+    for (int k = 0; good && k < step->inst->outs; k++) {
+        const Copy *copy = &step->body->copies.at[step->inst->out[k]];
+        steps |= copy->home == HOME_ACC && copy->param == MATRIX_WEIGHT;
+    }
+    bool publishes = steps && group->master != NONE;
+    if (good)
+        good = step->operands == step->inst->ins + step->inst->outs + publishes &&
+               (!publishes ||
+                is_range(&trace->operands.at[step->operand + step->operands - 1],
+                         weight_at(trace, bucket, group), own, dtype_bytes(recipe->weight)));
+    if (!good)
+        return misplaced(check, trace, step,
+                         "steps another matrix than the next of this rank's share of the bucket");
+    *at += steps ? own.count : 0;
+    return true;
+}
+
+/* Elements that this rank updates of a bucket: its share, of whole matrices without the padding. */
+static int64_t updated_elements(const Trace *trace, const Bucket *bucket, const Group *group)
+{
+    Range share = block_of(trace, bucket, &group->share);
+    int64_t left = bucket->begin + bucket->filled - share.begin;
+    if (group->matrix == NONE || left > share.count)
+        return share.count;
+    return left > 0 ? left : 0;
 }
 
 static bool check_tied(Check *check, const Trace *trace, const TraceStep *step,
@@ -339,7 +378,7 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
-        int64_t share = bucket->elements / list_extent(&trace->program->plan->mesh, &group->share);
+        int64_t share = updated_elements(trace, bucket, group);
         int moves = count_moves(&group->reduce) + count_moves(&group->gather);
         if (seen[b].moves != moves || seen[b].sums != 1 ||
             seen[b].ties != (group->tied_stage != NONE) || seen[b].updated != share)
@@ -382,6 +421,8 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
     const Bucket *bucket = &stage->buckets.at[step->bucket];
     const Group *group = &stage->groups.at[bucket->group];
     Seen *here = &seen[step->bucket];
+    if (step->inst)
+        return check_matrix(check, trace, step, bucket, group, &here->updated);
     if (step->kind == STEP_CLEAR) {
         here->clears++;
         return true; /* only of padding: its bytes say so */

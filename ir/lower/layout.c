@@ -317,8 +317,9 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
         Group *group = &stage->groups.at[g];
         int64_t bytes = num_align64(group->share_elements * dtype_bytes(program->recipe->master));
         group->moment1 = at;
-        group->moment2 = at + bytes;
-        at += 2 * bytes;
+        at += bytes;
+        group->moment2 = group->matrix == NONE ? at : NONE; /* a matrix has one moment */
+        at += group->matrix == NONE ? bytes : 0;
         if (program->recipe->has_master) {
             group->master = at;
             at += bytes;
@@ -399,6 +400,11 @@ void stage_layout(Program *program, StageProgram *stage)
             num_larger(scratch, num_larger(body->forward_temp_bytes, body->backward_temp_bytes));
         scratch = num_larger(scratch, body->weight_temp_bytes);
     }
+    for (int g = 0; g < stage->groups.n; g++)
+        if (stage->groups.at[g].matrix != NONE)
+            scratch = num_larger(
+                scratch,
+                program->matrices.at[stage->groups.at[g].matrix].body->backward_temp_bytes);
     stage->pass_bytes = pass;
     for (int i = 0; i < 4; i++) {
         stage->pass[i] = at;
@@ -444,7 +450,7 @@ static const Ring *edge_ring(const Program *program, const StageProgram *stage, 
                                                   : RING_SAVED];
 }
 
-static int storage_of(const Body *body, int id)
+int copy_storage(const Body *body, int id)
 {
     while (body->copies.at[id].alias != NONE)
         id = body->copies.at[id].alias;
@@ -456,7 +462,7 @@ const Ring *copy_ring(const Program *program, const StageProgram *stage, int at,
 {
     const StageLink *link = &stage->link[at];
     const Chunk *chunk = &stage->chunk[link->chunk];
-    const Copy *copy = &link->body->copies.at[storage_of(link->body, id)];
+    const Copy *copy = &link->body->copies.at[copy_storage(link->body, id)];
     int kind = (int)copy->home - HOME_SAVED;
     switch (copy->home) {
     case HOME_DATA:
@@ -483,7 +489,7 @@ int64_t copy_address(const Program *program, const StageProgram *stage, int at, 
 {
     const StageLink *link = &stage->link[at];
     const Body *body = link->body;
-    const Copy *copy = &body->copies.at[storage_of(body, id)];
+    const Copy *copy = &body->copies.at[copy_storage(body, id)];
     int64_t offset;
     const Ring *ring = copy_ring(program, stage, at, id, &offset);
     if (ring)

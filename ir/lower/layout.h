@@ -11,6 +11,8 @@ void stage_layout(Program *program, StageProgram *stage);
 /* Address of a copy of one link for one micro-batch; BUG for fused copies. */
 int64_t copy_address(const Program *program, const StageProgram *stage, int link, int copy,
                      int micro);
+/* The copy in whose memory this one stands. */
+int copy_storage(const Body *body, int copy);
 /* The first and last table entry that touch ring `kind` of a chunk for a micro-batch; false when
  * none does. A send holds its buffer for `slack` more compute rows. */
 bool ring_life(const Program *program, const StageProgram *stage, const Chunk *chunk, RingKind kind,

@@ -206,12 +206,13 @@ Placement body_acc_placement(const Body *body, int param)
 }
 
 /* True when the value's only purpose is to be this parameter's gradient, so that its maker can add
- * into the accumulator. */
-static bool only_gradient(const Graph *graph, ValueId id)
+ * into the accumulator; a maker that reads the parameter may find it there. */
+static bool only_gradient(const Graph *graph, ValueId id, ValueId param)
 {
     for (int n = 0; n < graph->nodes.n; n++)
         for (int k = 0; k < graph->nodes.at[n].ins; k++)
-            if (graph->nodes.at[n].in[k] == id)
+            if (graph->nodes.at[n].in[k] == id ||
+                (n == graph->values.at[id].made && graph->nodes.at[n].in[k] == param))
                 return false;
     int owners = id == graph->grad_out;
     for (int p = 0; p < graph->params.n; p++)
@@ -257,7 +258,7 @@ static void accumulate_gradient(Lowering *lo, int param)
     int source = lo->have[info->grad].at[0];
     Placement want = accumulator_place(body, param, &body->copies.at[source].place);
     bool direct = place_equal(&want, &body->copies.at[source].place) &&
-                  only_gradient(body->graph, info->grad) && runs_here(lo, info->grad);
+                  only_gradient(body->graph, info->grad, info->value) && runs_here(lo, info->grad);
     if (direct) {
         Copy *copy = &body->copies.at[source];
         copy->home = HOME_ACC;

@@ -77,7 +77,7 @@ Machine *machine_new(Arena *arena, const Program *program)
 
 BlockMap machine_block(const Machine *machine, const Body *body, const Copy *copy, int coordinate)
 {
-    const Net *net = machine->program->net;
+    const Net *net = body->net;
     const Value *value = &body->graph->values.at[copy->value];
     BlockMap map = {.net = net, .axes = value->axes};
     coordinate = mesh_turned(machine_mesh(machine), &copy->ring, coordinate, -copy->turn);
@@ -174,7 +174,8 @@ void machine_set_params(Machine *machine, const double *const *param)
             clear(rank, group->gradient,
                   home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));
             clear(rank, group->moment1, group->share_elements * WIDTH);
-            clear(rank, group->moment2, group->share_elements * WIDTH);
+            if (group->moment2 != NONE)
+                clear(rank, group->moment2, group->share_elements * WIDTH);
         }
         clear(rank, stage->buffers, stage->buffers_bytes);
         each_weight(machine, rank, NONE, set_weight, (void *)param);

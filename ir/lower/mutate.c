@@ -43,7 +43,7 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
         site.stage = step->kind == STEP_WORLD ? NONE : step->stage;
     if (step->kind == STEP_TIED && step->peer < step->stage)
         site.stage = step->peer;
-    if (step->bucket != NONE)
+    if (step->bucket != NONE && !step->inst)
         site.group = machine->program->stage[step->stage].buckets.at[step->bucket].group;
     if (step->kind == STEP_TIED)
         site.group = NONE;
@@ -201,7 +201,7 @@ static void put_bases(Machine *machine, const Step *step)
                      .at[in ? step->inst->bind_in[i][k] : step->inst->bind_out[i][k - node->ins]];
             const Value *value = &graph->values.at[copy->value];
             for (int a = 0; a < value->axes; a++) {
-                const Dim *dim = &machine->program->net->dims.at[value->dim[a]];
+                const Dim *dim = &step->body->net->dims.at[value->dim[a]];
                 if (!(node->sig.base >> letters[a] & 1) || copy->local[a] == dim->extent)
                     continue;
                 Site site = site_of(machine, MUTATE_BASE, step);
@@ -367,8 +367,10 @@ void machine_find_sites(Machine *machine)
                 put_messages(machine, step);
             if (step->kind == STEP_KERNEL && step->inst) {
                 put_bases(machine, step);
-                put_runs(machine, step);
-                put_slots(machine, step);
+                if (step->link != NONE) {
+                    put_runs(machine, step);
+                    put_slots(machine, step);
+                }
             }
             if (step->kind == STEP_LOAD)
                 put_runs(machine, step);

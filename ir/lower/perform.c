@@ -128,14 +128,33 @@ static const EvalBatch *step_batch(const Machine *machine, const Step *step)
     return &machine->batch[step->round * machine->program->plan->micro_batches + step->micro];
 }
 
+/* What the optimizer is told before each step. */
+static void set_scalars(const Machine *machine, Rank *rank, const Step *step)
+{
+    double *cell = rank->arena + machine->program->stage[rank->stage].scalars / WIDTH;
+    enum { CELL = 64 / WIDTH };
+    cell[CELL * SCALAR_LR] = machine->lr;
+    cell[CELL * SCALAR_STEP] = step->round + 1;
+    cell[CELL * SCALAR_STEP + 1] = machine->program->plan->job.decay;
+}
+
+static EvalDraw step_draw(const Machine *machine, const Rank *rank, const Step *step)
+{
+    if (step->link == NONE)
+        return (EvalDraw){0, 0, 0};
+    const EvalBatch *batch = step_batch(machine, step);
+    const StageLink *link = &machine->program->stage[rank->stage].link[step->link];
+    return (EvalDraw){batch->seed, link->link, batch->sample};
+}
+
 static void run_kernel(Machine *machine, Rank *rank, const Step *step)
 {
     const Body *body = step->body;
     Arena *scratch = machine_scratch(machine);
     double **fused = ARENA_ARRAY(scratch, double *, body->copies.n);
-    const EvalBatch *batch = step_batch(machine, step);
-    const StageLink *link = &machine->program->stage[rank->stage].link[step->link];
-    const EvalDraw draw = {batch->seed, link->link, batch->sample};
+    const EvalDraw draw = step_draw(machine, rank, step);
+    if (step->link == NONE)
+        set_scalars(machine, rank, step);
     for (int i = 0; i < step->inst->nodes; i++) {
         const Node *node = &body->graph->nodes.at[step->inst->node[i]];
         const double *in[MAX_IN] = {0};
@@ -158,7 +177,7 @@ static void run_kernel(Machine *machine, Rank *rank, const Step *step)
             target[k] = copy_block(machine, rank, step, step->inst->bind_out[i][k], scratch, fused);
             out[k] = ARENA_ARRAY(scratch, double, copy->elements);
         }
-        Net net = *machine->program->net;
+        Net net = *body->net;
         if (site_hits(machine, MUTATE_RUN, step) && machine->site->node == step->inst->node[i])
             net.runs = 0;
         eval_node(&net, body->graph, node, in, out, extent, origin, &draw);
@@ -231,8 +250,6 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
 {
     const Program *program = machine->program;
     const StageProgram *stage = &program->stage[rank->stage];
-    double *cell = rank->arena + stage->scalars / WIDTH;
-    enum { CELL = 64 / WIDTH };
     if (step->node == &program->optimizer->nodes.at[program->sumsq]) {
         const double *gradient = at_operand(rank, &step->operand[0]);
         double sum = 0;
@@ -245,8 +262,7 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
         *norm2 = step->first ? sum : *norm2 + sum;
         return;
     }
-    cell[CELL * SCALAR_LR] = machine->lr;
-    cell[CELL * SCALAR_STEP] = step->round + 1;
+    set_scalars(machine, rank, step);
     const double *in[MAX_IN] = {0};
     double *out[MAX_OUT] = {0};
     int64_t extent[MAX_LETTERS] = {step->count}, origin[MAX_LETTERS] = {0};
@@ -488,7 +504,7 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
         break;
     case STEP_MOVE:
         if (step_is_comm(step[0])) {
-            Move move = step[0]->bucket == NONE ? *step[0]->move : flat_move(step[0]->move);
+            Move move = step[0]->inst ? *step[0]->move : flat_move(step[0]->move);
             run_group(machine, &move, n, member, step);
         } else {
             /* a local move: its group is this rank alone, its index from the whole group */

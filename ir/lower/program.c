@@ -7,6 +7,7 @@
 #include "ir/lower/home.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/link.h"
+#include "ir/lower/matrix_row.h"
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
@@ -93,6 +94,8 @@ typedef struct GroupKey {
     Homes homes;
     int tied;
     double rate;
+    int matrix;
+    int64_t unit;
 } GroupKey;
 
 static bool same_group(const Group *group, const GroupKey *key)
@@ -100,6 +103,7 @@ static bool same_group(const Group *group, const GroupKey *key)
     const Homes *homes = &key->homes;
     return group->sharded == key->sharded && group->partial == key->partial &&
            group->tied_stage == key->tied && group->rate == key->rate &&
+           group->matrix == key->matrix && group->unit == key->unit &&
            list_set(&group->share) == (homes->state & ~key->sharded) &&
            list_set(&group->gradient_share) == (homes->gradient & ~key->sharded) &&
            list_set(&group->weight_share) == (homes->weight & ~key->sharded) &&
@@ -116,6 +120,8 @@ static Group *group_for(Program *program, StageProgram *stage, const GroupKey *k
                      .partial = key->partial,
                      .tied_stage = key->tied,
                      .rate = key->rate,
+                     .matrix = key->matrix,
+                     .unit = key->unit,
                      .buffered = key->homes.gradient != 0,
                      .master = NONE};
     group_cut(group, &key->homes);
@@ -140,8 +146,12 @@ static void add_members(Program *program, StageProgram *stage, int at)
                 tied = other;
         }
         const Copy *acc = &link->body->copies.at[link->body->acc_copy[p]];
-        GroupKey key = {place_sharded(&acc->place), acc->place.partial,
-                        plan_param_homes(program->plan, param), tied, graph->params.at[p].rate};
+        GroupKey key = {.sharded = place_sharded(&acc->place),
+                        .partial = acc->place.partial,
+                        .homes = plan_param_homes(program->plan, param),
+                        .tied = tied,
+                        .rate = graph->params.at[p].rate};
+        key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};
@@ -180,6 +190,7 @@ static void cut_buckets(Program *program, StageProgram *stage, int g)
                 (Bucket){.group = g,
                          .begin = member->offset,
                          .elements = end - member->offset,
+                         .filled = end - member->offset,
                          .close_link = NONE,
                          .open_link = NONE,
                          .share_begin = member->offset / share,
@@ -196,9 +207,14 @@ static void make_groups(Program *program, StageProgram *stage, const MovePrice *
     for (int i = 0; i < stage->links; i++)
         add_members(program, stage, i);
     for (int g = 0; g < stage->groups.n; g++) {
-        lay_members(program, &stage->groups.at[g]);
+        bool whole = stage->groups.at[g].matrix != NONE;
+        if (whole)
+            group_lay_matrices(program, stage, g);
+        else
+            lay_members(program, &stage->groups.at[g]);
         group_find_paths(program->arena, &program->plan->mesh, price, &stage->groups.at[g]);
-        cut_buckets(program, stage, g);
+        if (!whole)
+            cut_buckets(program, stage, g);
     }
     stage_find_uses(program, stage);
 }
@@ -406,6 +422,7 @@ static void make_bodies(Program *program, const MovePrice *price, bool split, Pa
     const Net *net = program->net;
     const Plan *plan = program->plan;
     program->body = ARENA_ARRAY(program->arena, Body *, net->classes.n);
+    program->bodies = net->classes.n;
     for (int c = 0; c < net->classes.n; c++)
         program->body[c] =
             body_lower_passes(program->arena, net, net->classes.at[c], &plan->class[c],
@@ -506,6 +523,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
     if (!pass_begin(passes, PASS_SCHEDULE))
         return NULL;
     make_stages(program, price);
+    program_add_steps(program);
     make_tables(program, schedule, times);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)

@@ -7,7 +7,7 @@
 #ifndef LPLAN_IR_LOWER_PROGRAM_H
 #define LPLAN_IR_LOWER_PROGRAM_H
 
-#include "ir/lower/body.h"
+#include "ir/lower/matrix.h"
 
 typedef enum {
     ENTRY_COMPUTE, /* part over all links of a chunk, for one micro-batch */
@@ -40,7 +40,8 @@ typedef struct Entry {
 
 /* Parameters whose gradients take one path to their optimizer, laid side by side: the flat value
  * [c, e] of DESIGN section 5, c the coordinates that hold different blocks, e the elements of one
- * block sequence. Each link's block is padded so that every bucket divides by the share atoms.
+ * block sequence. Each link's block is padded so that every bucket divides by the share atoms; a
+ * group of whole matrices, each of `unit` elements, has its padding behind those of a bucket.
  *
  * Every home of a group is this value, cut over the atoms of a list: its weights over
  * weight_share, its accumulators over gradient_share, its optimizer's state over share; each list
@@ -69,6 +70,8 @@ typedef struct Group {
     int tied_stage; /* the other home stage, or NONE */
     double rate;    /* its parameters move by this much against the sign of their gradient; 0: by
                        AdamW, and count in the norm */
+    int matrix;     /* its parameters are whole matrices of this kind (Program.matrices), or NONE */
+    int64_t unit;   /* elements that are not cut apart */
     Path scatter;   /* accumulator -> gradient home, on [c, e]; ends in it, when buffered */
     Path reduce;    /* gradient home -> share; in place */
     Path gather;    /* updated share -> weight home; in place */
@@ -90,6 +93,7 @@ typedef struct Bucket {
     int close_link;      /* complete when the last row of this link's chunk has done this link */
     int64_t share_begin; /* in moment1/moment2/master */
     int64_t share_elements;
+    int64_t filled;    /* elements, without the padding behind whole matrices */
     int open_link;     /* the highest link that uses one of its members */
     int64_t buffer;    /* address of its accumulators, NONE: at their home */
     int64_t fetch;     /* address of its weights for a use, NONE: at their home */
@@ -166,7 +170,8 @@ typedef struct StageProgram {
 
 /* LOSS accumulates over micro-batches on this rank; PAIR is {loss, norm2}: this rank's share before
  * the world reduction, the totals after it; COEF the clip coefficient; LR and STEP (counted from 1)
- * are set before each step. Zero at start. */
+ * are set before each step, and so is the weight decay of matrices, which stands behind STEP. Zero
+ * at start. */
 enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
 
 typedef struct Program {
@@ -174,7 +179,9 @@ typedef struct Program {
     const Plan *plan;
     const Net *net;
     const Recipe *recipe;
-    Body **body; /* per class */
+    Body **body; /* per class, then per kind of matrices: the steps of these */
+    int bodies;
+    VEC(MatrixKind) matrices;
     int stages, chunks;
     const int *holder; /* [chunks] */
     StageProgram *stage;

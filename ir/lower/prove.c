@@ -108,7 +108,7 @@ static void run_oracle(Trial *trial)
     }
     for (int p = 0; p < params; p++)
         memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
-    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, true};
+    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
     trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);

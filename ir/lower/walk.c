@@ -116,9 +116,8 @@ static bool begins_sum(const Walk *walk, const Entry *entry, int at, const Copy 
            (copy->param == NONE || link_opens(stage, at, copy->param));
 }
 
-static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
+Step *walk_inst(Walk *walk, const Body *body, const Inst *inst)
 {
-    const Body *body = walk->stage->link[at].body;
     bool comm = inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
     StepKind kind = inst->kind == INST_KERNEL  ? STEP_KERNEL
                     : inst->kind == INST_MOVE  ? STEP_MOVE
@@ -127,9 +126,16 @@ static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
     Step *step = walk_put(walk, kind, comm ? STREAM_BLOCK : STREAM_COMPUTE);
     step->body = body;
     step->inst = inst;
+    step->move = inst->kind == INST_MOVE ? &inst->move : NULL;
+    return step;
+}
+
+static void put_inst(Walk *walk, const Entry *entry, int at, const Inst *inst)
+{
+    const Body *body = walk->stage->link[at].body;
+    Step *step = walk_inst(walk, body, inst);
     step->link = at;
     step->micro = entry->micro;
-    step->move = inst->kind == INST_MOVE ? &inst->move : NULL;
     int sums = 0, begun = 0;
     for (int k = 0; k < inst->outs; k++) {
         const Copy *copy = &body->copies.at[inst->out[k]];

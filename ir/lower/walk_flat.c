@@ -369,7 +369,10 @@ void walk_update(Walk *walk, int index)
     int64_t end = begin + bucket->share_elements, at = begin;
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
-    for (int i = 0; group->rate == 0 && i < group->members.n && at < end; i++) {
+    if (group->matrix != NONE)
+        walk_matrices(walk, index);
+    bool elementwise = group->rate == 0 && group->matrix == NONE;
+    for (int i = 0; elementwise && i < group->members.n && at < end; i++) {
         const GroupMember *member = &group->members.at[i];
         bool same_next =
             i + 1 < group->members.n && group->members.at[i + 1].decay == member->decay;

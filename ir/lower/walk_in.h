@@ -33,6 +33,8 @@ typedef enum {
 uint64_t walk_name(NameKind kind, int link, int copy, int micro);
 /* A Step of the current entry. */
 Step *walk_put(Walk *walk, StepKind kind, Stream stream);
+/* The same for an instruction of a body. */
+Step *walk_inst(Walk *walk, const Body *body, const Inst *inst);
 void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, const Copy *copy,
                   bool read, bool write);
 
@@ -47,5 +49,6 @@ void walk_reduce(Walk *walk, int bucket);
 void walk_tied(Walk *walk, int group);
 void walk_norm(Walk *walk);
 void walk_update(Walk *walk, int bucket);
+void walk_matrices(Walk *walk, int bucket); /* walk_matrix.c: the part of it that steps them */
 
 #endif

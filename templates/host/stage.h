@@ -68,6 +68,8 @@ typedef struct LpGroup {
     bool home;      /* in the first home stage of tied parameters */
     const LpRun *runs;
     int run_count;
+    int matrix; /* not 0: whole matrices of this kind, each of `unit` elements; no second moment */
+    int64_t unit;
     float rate; /* not 0: a step against the sign of the gradient, in place of AdamW */
     LpCut weight_cut, gradient_cut; /* of the homes */
     int weight_owner;               /* as `owner`, of weights */
@@ -80,6 +82,7 @@ typedef struct LpBucket {
     int64_t begin, elements; /* of the group */
     int64_t share_begin;     /* of the group's moments, which hold this rank's share only */
     int64_t share_elements;
+    int64_t filled;      /* elements, of whole matrices: without the padding behind them */
     int open_link;       /* the highest link that uses it */
     int64_t fetch;       /* address of its weights for a use, where their home is cut */
     int64_t buffer;      /* address of its accumulators, where they are buffered */

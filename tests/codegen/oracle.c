@@ -163,7 +163,8 @@ static void losses_read(Oracle *o, const char *path)
 static void run(Oracle *o, const char *grads, double lr)
 {
     Job job = job_default();
-    EvalAdam adam = {.beta1 = job.beta1,
+    EvalAdam adam = {.muon = job.muon,
+                     .beta1 = job.beta1,
                      .beta2 = job.beta2,
                      .eps = job.eps,
                      .decay = job.decay,

@@ -136,6 +136,8 @@ const OpCase op_cases[] = {
     {OP_SIGN, "e,e->e", {.sign = {.rate = 0.001, .linear = 1}}, 0, 0, false},
     PLAIN(OP_SUMSQ, "gh->"),
     {OP_CLIP, "->", {.clip = {.max_norm = 0.3}}, 0, 0, true},
+    {OP_MOMENTUM, "gh,gh,->gh", {.momentum = {.momentum = 0.9}}, 0, 0, false},
+    {OP_DESCEND, "gh,gh,,->gh", {.descend = {.ratio = 0.2}}, 0, 0, false},
     {OP_ADAMW,
      "gh,gh,gh,gh,,,->gh,gh,gh",
      {.adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1}},

@@ -115,6 +115,8 @@ static void test_binding(void **state)
         {OP_ONEHOT, "bs,bs->bsv", "", "v", "bsv"},
         {OP_SUMSQ, "grdh->", "", "", ""},
         {OP_CLIP, "->", "", "", ""},
+        {OP_MOMENTUM, "grd,grd,->grd", "", "", "grd"},
+        {OP_DESCEND, "grd,grd,,->grd", "", "", "grd"},
         {OP_ADAMW, "grd,grd,grd,grd,,,->grd,grd,grd", "", "", "grd"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -86,6 +86,10 @@ static void test_attrs_round_trip(void **state)
     check_attrs(ATTRS_scale, &attrs);
     attrs = (Attrs){.clip = {.max_norm = 1}};
     check_attrs(ATTRS_clip, &attrs);
+    attrs = (Attrs){.momentum = {.momentum = 0.95}};
+    check_attrs(ATTRS_momentum, &attrs);
+    attrs = (Attrs){.descend = {.ratio = 12.8}};
+    check_attrs(ATTRS_descend, &attrs);
     attrs = (Attrs){.adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1}};
     check_attrs(ATTRS_adamw, &attrs);
 }

@@ -110,7 +110,7 @@ static Want run_oracle(Arena *arena, const Plan *plan, const Net *net, double **
         set[k] = net_zero_params(arena, net);
     for (int p = 0; p < net->params.n; p++)
         memcpy(set[0][p], initial[p], (size_t)eval_param_elements(net, p) * sizeof(double));
-    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, true};
+    EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
     Want want = {ARENA_ARRAY(arena, double, rounds), ARENA_ARRAY(arena, double, rounds), set[0]};
     for (int r = 0; r < rounds; r++) {
         for (int p = 0; p < net->params.n; p++)

@@ -21,7 +21,7 @@ static World world_new(const int64_t *extent, int axes, const int *atom, int ato
     World world = {.arena = arena_new("test")};
     world.net.arena = world.arena;
     for (int i = 0; i < axes; i++) {
-        Dim dim = {dim_name[i], dim_name[i][0], DIM_OTHER, extent[i], extent[i], 0};
+        Dim dim = {dim_name[i], dim_name[i][0], DIM_OTHER, extent[i], extent[i], 0, 0};
         vec_push(world.arena, &world.net.dims) = dim;
         world.value.dim[i] = (DimId)i;
     }
