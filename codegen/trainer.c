@@ -327,6 +327,12 @@ static bool is_printable(Diag *diag, const Program *program, const TrainerOption
         diag_help(diag, "plan with --recipe fp32, bf16 or fp16");
         return false;
     }
+    if (program->flows) {
+        diag_error(diag, NO_SPAN, "schedule %s never drains, and no trainer runs it yet",
+                   schedule_text[program->plan->schedule]);
+        diag_help(diag, "plan with another schedule; plan, explain and prove know this one");
+        return false;
+    }
     if (options->gemm_bf16 && recipe->activation != DT_F32) {
         diag_error(diag, NO_SPAN, "--gemm bf16 is for plans in fp32; this one stores %s",
                    recipe->name);

@@ -13,12 +13,12 @@ static const char *where_text(Trainer *t, const StageProgram *stage, int link, i
 {
     if (copy == NONE)
         return "{LP_AT_ARENA, 0}";
-    int64_t offset, address = copy_address(t->program, stage, link, copy, 0);
+    int64_t offset, address = copy_address(t->program, stage, link, copy, 0, 0);
     const Ring *ring = copy_ring(t->program, stage, link, copy, &offset);
     if (!ring)
         return arena_printf(t->arena, "{LP_AT_ARENA, %lld}", (long long)address);
     for (int micro = 0; micro < t->plan->micro_batches; micro++)
-        CHECK(copy_address(t->program, stage, link, copy, micro) ==
+        CHECK(copy_address(t->program, stage, link, copy, 0, micro) ==
               ring->base + ring->stride * ring_slot(ring, micro) + offset);
     const Chunk *chunk = &stage->chunk[stage->link[link].chunk];
     bool own = ring >= chunk->ring && ring < chunk->ring + RING_COUNT;

@@ -118,6 +118,9 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     case ENTRY_UPDATE:
         emit_line(out, "stage%d_update(s, %s);", s, index);
         break;
+    case ENTRY_WORLD:
+        emit_line(out, "stage%d_world(s);", s);
+        break;
     case ENTRY_COUNT:
         BUG("no such entry");
     }

@@ -198,7 +198,8 @@ static bool pin_schedule(Arena *arena, Diag *diag, const char *value, Pins *ret)
     diag_error(diag, NO_SPAN, "unknown schedule %s", value);
     diag_help(diag,
               near ? "did you mean %s?"
-                   : "gpipe, 1f1b, interleaved, zbh1, zbv, dualpipev, or a file of rows, x.csv",
+                   : "gpipe, 1f1b, interleaved, zbh1, zbv, dualpipev, pipedream, 2bw, or a file of "
+                     "rows, x.csv",
               near);
     return false;
 }

@@ -154,11 +154,66 @@ static bool verify_cuts(const Verify *v)
     return false;
 }
 
+/* Where steps flow into each other no stage waits for all others, and each sees other weights. */
+static bool verify_flow(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    const char *name = schedule_text[plan->schedule], *keeps = schedule_text[SCHEDULE_1F1B];
+    Json at = at_key(v->file, "schedule");
+    bool good = true;
+    if (plan->job.clip > 0) {
+        good = fault(v, at,
+                     SAY(v,
+                         "schedule %s updates each stage by itself, but clipping needs the norm "
+                         "of all gradients first",
+                         name));
+        diag_help(v->diag, "set clip to 0, or plan with schedule=%s", keeps);
+    }
+    if (recipe_by_name(plan->job.recipe)->scales_loss) {
+        good = fault(v, at,
+                     SAY(v,
+                         "schedule %s updates each stage by itself, but recipe %s skips steps "
+                         "that overflow anywhere",
+                         name, plan->job.recipe));
+        diag_help(v->diag, "plan with --recipe bf16, or with schedule=%s", keeps);
+    }
+    if (plan->job.muon.steps > 0) {
+        good = fault(v, at,
+                     SAY(v,
+                         "schedule %s keeps versions of the weights, which steps of whole matrices "
+                         "do not write",
+                         name));
+        diag_help(v->diag, "plan with --optimizer adamw, or with schedule=%s", keeps);
+    }
+    for (int p = 0; p < v->net->params.n; p++) {
+        const NetParam *param = &v->net->params.at[p];
+        int home[2] = {0, 0};
+        for (int use = 0; use < param->uses && use < 2; use++) {
+            int chunk = 0;
+            while (chunk + 1 < plan->chunks && param->link[use] >= plan->first_link[chunk + 1])
+                chunk++;
+            home[use] = plan->holder[chunk];
+        }
+        if (param->uses < 2 || home[0] == home[1])
+            continue;
+        good = fault(v, at,
+                     SAY(v,
+                         "%s is used on stages %d and %d, which schedule %s updates each by "
+                         "itself",
+                         param->name, home[0], home[1], name));
+        diag_help(v->diag,
+                  "give the last layer a parameter of its own (tie no weights), or plan "
+                  "with schedule=%s",
+                  keeps);
+    }
+    return good;
+}
+
 /* Every row of the schedule comes to run. */
 static bool verify_schedule(const Verify *v)
 {
     const Schedule *schedule = plan_rows(v->scratch, v->diag, v->plan);
-    return schedule && schedule_check(schedule, v->diag);
+    return schedule && schedule_check(schedule, v->diag) && (!schedule->delay || verify_flow(v));
 }
 
 /* ---- placements ---- */

@@ -137,7 +137,7 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     out->family = family;
     StepTimes *account = account_plan(arena, family, plan->first_link);
     out->segment_ns = account->step_ns;
-    out->by_steps = account->steps <= steps;
+    out->by_steps = account->steps <= steps || out->program->flows;
     out->times = out->by_steps ? simulate_program(arena, out->program, NULL) : account;
     out->step_ns = out->times->step_ns;
     out->budget_bytes = family_budget(family);

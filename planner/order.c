@@ -7,7 +7,7 @@
 /* Rows of every stage become ready one by one; what a row receives has a smaller number. */
 static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
 {
-    int cells = order->chunks * order->micros, rows = 0;
+    int cells = order->chunks * order->runs, rows = 0;
     int32_t *place[2] = {ARENA_ARRAY(scratch, int32_t, cells),
                          ARENA_ARRAY(scratch, int32_t, cells)};
     int *next = ARENA_ARRAY(scratch, int, order->stages);
@@ -23,11 +23,11 @@ static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
                 int back = row->part != PART_F, from = row->chunk + (back ? 1 : -1);
                 bool receives = row->part != PART_W && from >= 0 && from < order->chunks;
                 int32_t before =
-                    receives ? place[back][from * order->micros + row->micro] : (int32_t)NONE;
+                    receives ? place[back][from * order->runs + row->micro] : (int32_t)NONE;
                 if (receives && before == NONE)
                     break;
                 if (row->part != PART_W)
-                    place[back][row->chunk * order->micros + row->micro] = order->n;
+                    place[back][row->chunk * order->runs + row->micro] = order->n;
                 if (row->part == PART_B || row->part == PART_W)
                     order->last[row->chunk] = order->n;
                 order->row[order->n++] = (OrderRow){.stage = (int16_t)s,
@@ -218,20 +218,20 @@ static Life life_of(RingKind kind, const ChunkRows *rows, int micro)
 static void fill_slots(Arena *scratch, Order *order)
 {
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
-    Life *life = ARENA_ARRAY(scratch, Life, order->micros);
+    Life *life = ARENA_ARRAY(scratch, Life, order->runs);
     ChunkRows *rows = ARENA_ARRAY(scratch, ChunkRows, order->chunks);
     for (int c = 0; c < order->chunks; c++)
         rows[c] = (ChunkRows){
-            ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
-            ARENA_ARRAY(scratch, int, order->micros), ARENA_ARRAY(scratch, int, order->micros),
-            ARENA_ARRAY(scratch, int, order->micros)};
+            ARENA_ARRAY(scratch, int, order->runs), ARENA_ARRAY(scratch, int, order->runs),
+            ARENA_ARRAY(scratch, int, order->runs), ARENA_ARRAY(scratch, int, order->runs),
+            ARENA_ARRAY(scratch, int, order->runs)};
     for (int s = 0; s < order->stages; s++)
         fill_rows(scratch, order, s, end, rows);
     for (int c = 0; c < order->chunks; c++)
         for (int kind = 0; kind < RING_COUNT; kind++) {
-            for (int micro = 0; micro < order->micros; micro++)
+            for (int micro = 0; micro < order->runs; micro++)
                 life[micro] = life_of((RingKind)kind, &rows[c], micro);
-            order->slots[kind][c] = slots_for(scratch, life, order->micros);
+            order->slots[kind][c] = slots_for(scratch, life, order->runs);
         }
 }
 
@@ -252,18 +252,23 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
 {
     CHECK(schedule->stages <= MAX_STAGES && schedule->chunks <= MAX_CHUNKS);
     Order *order = ARENA_NEW(arena, Order);
+    const Schedule *run = schedule;
+    if (schedule->delay)
+        run = schedule_unroll(arena, schedule, schedule->stages + 2);
     *order = (Order){.schedule = kind,
                      .stages = schedule->stages,
                      .chunks = schedule->chunks,
                      .micros = schedule->micros,
+                     .runs = run->micros,
+                     .turn = schedule->delay ? schedule : NULL,
                      .holder = schedule->holder,
                      .splits = schedule_splits(schedule)};
-    order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->micros);
+    order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->runs);
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     for (int ring = 0; ring < RING_COUNT; ring++)
         order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");
-    put_rows(scratch, order, schedule);
+    put_rows(scratch, order, run);
     find_begins(order);
     fill_slots(scratch, order);
     arena_free(scratch);

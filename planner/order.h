@@ -30,6 +30,8 @@ typedef struct OrderRow {
 typedef struct Order {
     ScheduleKind schedule;
     int stages, chunks, micros, n;
+    int runs; /* micro-batches that the rows are of: more than a step's where steps flow */
+    const Schedule *turn;   /* where steps flow: one turn, of which the rows are a short run */
     const int *holder;      /* [chunks] */
     bool splits;            /* some backward is in two parts */
     OrderRow *row;          /* in an order that respects all dependencies */
@@ -37,7 +39,8 @@ typedef struct Order {
     int *slots[RING_COUNT]; /* per chunk: slots that suffice whatever the lengths of rows are */
 } Order;
 
-/* Of a schedule that was checked. */
+/* Of a schedule that was checked, and that lives as long. Where its steps flow into each other, the
+ * rows are those of a run that is long enough to meet the steady state. */
 Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule);
 
 /* Lengths per chunk, and of the hops: forward from chunk c to c + 1, backward from c + 1 to c. */

@@ -119,7 +119,7 @@ StepTimes *simulate_plan(Arena *arena, const Plan *plan, const Net *net, const P
     if (plan->chunks == plan->stages)
         warm = 2 * plan->stages + 2;
     if (per_micro * plan->micro_batches <= STEPS_AT_MOST || plan->micro_batches <= warm + more ||
-        plan->schedule == SCHEDULE_TABLE)
+        plan->schedule == SCHEDULE_TABLE || program->flows)
         return simulate_program(arena, program, NULL);
     Line line = {warm, warm + more, plan->micro_batches};
     StepTimes *a = shorter_step(arena, plan, net, line.m1);

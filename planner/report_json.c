@@ -70,6 +70,12 @@ static json_t *placement_json(const Assessment *it)
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));
     json_object_set_new(object, "micro_batches", json_integer(it->plan->micro_batches));
     json_object_set_new(object, "layers", layers);
+    if (it->program->flows) {
+        json_t *stale = json_array();
+        for (int s = 0; s < it->plan->stages; s++)
+            json_array_append_new(stale, json_integer(it->program->stage[s].delay));
+        json_object_set_new(object, "stale_steps", stale);
+    }
     return object;
 }
 

@@ -24,6 +24,14 @@ static void put_bubble(Str *str, const Report *report)
     /* with even stages each waits p - 1 micro-batches, before its first and after its last */
     int64_t fill = micro_ns * (it->plan->stages - 1);
     fill = fill < bubble ? fill : bubble;
+    if (it->program->flows) {
+        put_risk(str, report, "bubble",
+                 arena_printf(arena,
+                              "%s of a step, a device waits for other stages, because stages are "
+                              "uneven: the pipeline never drains but for a checkpoint.",
+                              text_percent(arena, bubble, it->step_ns)));
+        return;
+    }
     const char *advice =
         fill < bubble - fill ? "More micro-batches would not help much."
         : it->plan->micro_batch == 1
@@ -40,6 +48,34 @@ static void put_bubble(Str *str, const Report *report)
                           text_percent(arena, fill, it->step_ns), it->plan->stages,
                           it->plan->micro_batches, text_percent(arena, bubble - fill, it->step_ns),
                           advice));
+}
+
+/* Where steps flow into each other the model that is trained is not that of other plans. */
+static void put_stale(Str *str, const Report *report)
+{
+    const Program *program = report->it->program;
+    Arena *arena = report->arena;
+    int most = 0, least = program->stage[0].delay;
+    for (int s = 0; s < program->stages; s++) {
+        most = program->stage[s].delay > most ? program->stage[s].delay : most;
+        least = program->stage[s].delay < least ? program->stage[s].delay : least;
+    }
+    if (!program->flows)
+        return;
+    const char *by =
+        most == least
+            ? arena_printf(arena, "%d step%s old on every stage", most, most == 1 ? "" : "s")
+            : arena_printf(arena, "%d step%s old on the first stage and %d on the last",
+                           program->stage[0].delay, program->stage[0].delay == 1 ? "" : "s",
+                           program->stage[program->stages - 1].delay);
+    put_risk(
+        str, report, "stale weights",
+        arena_printf(arena,
+                     "gradients are of weights that are %s: this is not the SGD that other "
+                     "plans do, and may want a smaller learning rate or a warm-up. Stages keep "
+                     "up to %d versions. Nothing is clipped by the global norm, which comes "
+                     "when the first update is done.",
+                     by, most + 1));
 }
 
 static void put_imbalance(Str *str, const Report *report)
@@ -170,6 +206,7 @@ void report_risks(Str *str, const Report *report)
 {
     report_question(str, report, "6  What new failure mode appears?", "");
     put_margin(str, report);
+    put_stale(str, report);
     put_bubble(str, report);
     put_imbalance(str, report);
     put_recompute(str, report);

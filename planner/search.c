@@ -243,8 +243,10 @@ static int64_t micros_of(const Run *run, const Pins *pins)
     return run->problem->job.global_batch / (pins->micro_batch * pins->dp);
 }
 
-static int64_t end_bound(const Run *run)
+static int64_t end_bound(const Run *run, const Pins *pins)
 {
+    if (schedule_info[schedule_by_name(pins->schedule)].flows)
+        return 0; /* nobody waits for the world */
     const Cluster *cluster = run->problem->cluster;
     int width = dtype_bytes(recipe_by_name(run->problem->job.recipe)->gradient);
     return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns;
@@ -347,7 +349,7 @@ static bool bound_by_deck(Run *run, HeapItem item)
             card->backward.ns < card->backward.next_ns ? card->backward.ns : card->backward.next_ns;
         work += card->weight.ns < card->weight.next_ns ? card->weight.ns : card->weight.next_ns;
     }
-    int64_t bound = rows_bound(run, pins, work) + norm + end_bound(run);
+    int64_t bound = rows_bound(run, pins, work) + norm + end_bound(run, pins);
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);
@@ -500,9 +502,10 @@ static void fill_heap(Run *run, bool inside)
             continue;
         }
         int64_t work = work_ns(&run->search->work, run->problem, pins);
-        heap_push(&run->heap, (HeapItem){.bound = rows_bound(run, pins, work) + end_bound(run),
-                                         .rank = i * MAX_LABELS,
-                                         .block = NONE});
+        heap_push(&run->heap,
+                  (HeapItem){.bound = rows_bound(run, pins, work) + end_bound(run, pins),
+                             .rank = i * MAX_LABELS,
+                             .block = NONE});
     }
 }
 

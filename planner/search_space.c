@@ -32,6 +32,7 @@ static bool is_possible(const Space *space, const Pins *pins)
                chunks <= problem->net->chain.n;
     return pins->chunks >= info->least && pins->chunks <= info->most && chunks <= MAX_CHUNKS &&
            chunks <= problem->net->chain.n && micros >= info->cover * pins->pp &&
+           (info->micros_most == 0 || micros <= info->micros_most) &&
            (pins->cuts == 0 || pins->cuts == chunks);
 }
 
@@ -43,14 +44,15 @@ bool pins_split(const Pins *pins)
 
 bool pins_plain(const Pins *pins)
 {
-    return pins_chunks(pins) == pins->pp && !pins_split(pins);
+    return pins_chunks(pins) == pins->pp && !pins_split(pins) &&
+           !schedule_info[schedule_by_name(pins->schedule)].flows;
 }
 
 static void add_schedules(Space *space, Pins *pins)
 {
     static const ScheduleKind order[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE,     SCHEDULE_ZBH1,
                                          SCHEDULE_ZBV,  SCHEDULE_DUALPIPEV, SCHEDULE_INTERLEAVED,
-                                         SCHEDULE_TABLE};
+                                         SCHEDULE_2BW,  SCHEDULE_PIPEDREAM, SCHEDULE_TABLE};
     for (int i = 0; i < (int)(sizeof order / sizeof *order); i++) {
         const char *text = schedule_text[order[i]];
         bool wanted = space->pins->schedule ? str_eq(space->pins->schedule, text)

@@ -36,10 +36,11 @@ typedef struct Simulation {
     Pricer pricer;
     int64_t **price, **flops; /* per class, per instruction */
     Lane *lane;
-    Meeting *message; /* [(boundary * 2 + kind) * micros + micro] */
+    int rounds;       /* optimizer steps */
+    Meeting *message; /* [(boundary * 2 + kind) * micros of all rounds + micro] */
     Meeting *tied;    /* [lower home stage * most_tied + its tied sums in order] */
     int most_tied;
-    Meeting world;
+    Meeting *world; /* per round */
     StepTimes *times;
     TraceEvents *trace;
 } Simulation;
@@ -318,15 +319,17 @@ static void end_step(Simulation *sim, int stage, const Step *step, int64_t start
 static Meeting *meeting_of(Simulation *sim, const Step *step)
 {
     int micros = sim->program->plan->micro_batches;
+    int number = step->round * micros + step->micro;
     int low = step->stage < step->peer ? step->stage : step->peer;
     switch (step->kind) {
     case STEP_SEND:
     case STEP_RECV:
-        return &sim->message[(step->boundary * 2 + (int)step->message) * micros + step->micro];
+        return &sim->message[(step->boundary * 2 + (int)step->message) * micros * sim->rounds +
+                             number];
     case STEP_TIED:
-        return &sim->tied[low * sim->most_tied + sim->lane[step->stage].tied];
+        return &sim->tied[low * sim->most_tied * sim->rounds + sim->lane[step->stage].tied];
     case STEP_WORLD:
-        return &sim->world;
+        return &sim->world[step->round];
     default:
         return NULL;
     }
@@ -422,24 +425,29 @@ static int most_buckets(const Program *program)
     return most;
 }
 
-StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace)
+StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, TraceEvents *trace)
 {
     Arena *scratch = arena_new("simulate");
     const Plan *plan = program->plan;
     StepTimes *times = ARENA_NEW(arena, StepTimes);
     *times = (StepTimes){.stages = program->stages, .simulated_micros = plan->micro_batches};
     times->stage = ARENA_ARRAY(arena, StageTimes, program->stages);
-    Simulation sim = {
-        .arena = arena, .scratch = scratch, .program = program, .times = times, .trace = trace};
+    Simulation sim = {.arena = arena,
+                      .scratch = scratch,
+                      .program = program,
+                      .times = times,
+                      .trace = trace,
+                      .rounds = rounds};
     sim.pricer =
         (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
     fill_prices(&sim);
-    sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->chunks * plan->micro_batches);
+    sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->chunks * plan->micro_batches * rounds);
+    sim.world = ARENA_ARRAY(scratch, Meeting, rounds);
     sim.most_tied = most_buckets(program);
-    sim.tied = ARENA_ARRAY(scratch, Meeting, program->stages * sim.most_tied);
+    sim.tied = ARENA_ARRAY(scratch, Meeting, program->stages * sim.most_tied * rounds);
     sim.lane = ARENA_ARRAY(scratch, Lane, program->stages);
     for (int s = 0; s < program->stages; s++)
-        sim.lane[s].walk = walk_begin(scratch, program, s, 0, 1);
+        sim.lane[s].walk = walk_begin(scratch, program, s, 0, rounds);
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < program->stages; s++)

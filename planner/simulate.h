@@ -66,7 +66,10 @@ const char *inst_traffic(const Body *body, const Inst *inst);
 /* The row of this kind of traffic, added when new. */
 int traffic_row(Arena *arena, StepTimes *times, const Traffic *want);
 
-/* One optimizer step of a program. Events are collected when `trace` is given. */
+/* So many optimizer steps of a program, in all. Events are collected when `trace` is given. */
+StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, TraceEvents *trace);
+/* One optimizer step: where steps flow into each other, of the steady state; the trace then shows
+ * the run from its first step on. */
 StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace);
 /* The same for a plan: lowers it, and where its Steps would be too many, runs two shorter steps of
  * it and extrapolates every figure in the number of micro-batches. */

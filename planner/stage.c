@@ -430,6 +430,12 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
     return cost->fixed_bytes + ring_bytes(family, cost, chunk);
 }
 
+/* Weights of stale steps are kept. */
+static int family_versions(const Family *family, int stage)
+{
+    return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
+}
+
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
@@ -438,7 +444,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         if (family->order->holder[c] != stage)
             continue;
         const StageCost *cost = family_chunk(family, first_link, c);
-        bytes.weights += cost->weight_bytes;
+        bytes.weights += cost->weight_bytes * family_versions(family, stage);
         bytes.gradients += cost->gradient_bytes;
         bytes.state += cost->state_bytes;
         bytes.saved += ring_bytes(family, cost, c);
@@ -448,8 +454,9 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
     bytes.transients = 4 * pass + scratch + fetched + buffers;
-    bytes.all = 64 * SCALAR_COUNT + bytes.weights + bytes.gradients + bytes.state + bytes.saved +
-                bytes.transients;
+    int pairs = family->order->turn ? family->order->stages + 1 : 0;
+    bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
+                bytes.saved + bytes.transients;
     return bytes;
 }
 

@@ -116,8 +116,8 @@ typedef struct StageEnd {
 /* Returns the end of the step. */
 int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret);
 
-/* The objective: ns of one optimizer step of the whole plan, segment by segment. `end` has room for
- * order->n. */
+/* The objective: ns of one optimizer step of the whole plan, segment by segment; where steps flow
+ * into each other, of one turn of the steady state. `end` has room for order->n. */
 int64_t family_segment(Family *family, const int *first_link, int64_t *end);
 
 #endif

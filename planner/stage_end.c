@@ -159,11 +159,30 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
     }
 }
 
+/* A turn of the steady state: each stage's rows, and behind them its own gradients and update. */
+static int64_t steady_segment(const Family *family, const OrderTimes *times, const StageEnd *ends)
+{
+    const Order *order = family->order;
+    RowTimes rows = {.hop = 0};
+    for (int part = 0; part < (order->splits ? PART_COUNT : PART_I); part++)
+        rows.time[part] = times->time[part];
+    for (int c = 0; c + 1 < order->chunks; c++)
+        rows.hop = num_larger(rows.hop, num_larger(times->hop_forward[c], times->hop_backward[c]));
+    int64_t between[MAX_STAGES];
+    for (int s = 0; s < order->stages; s++)
+        between[s] = ends[s].norm - ends[s].row_end + ends[s].update_ns;
+    Arena *scratch = arena_new("steady");
+    int64_t period = schedule_steady(scratch, order->turn, &rows, between, NULL);
+    arena_free(scratch);
+    return period;
+}
+
 int64_t family_segment(Family *family, const int *first_link, int64_t *end)
 {
     OrderTimes times;
     StageEnd ends[MAX_STAGES];
     family_lengths(family, first_link, &times);
     order_simulate(family->order, &times, end);
-    return family_ends(family, first_link, end, ends);
+    int64_t whole = family_ends(family, first_link, end, ends);
+    return family->order->turn ? steady_segment(family, &times, ends) : whole;
 }

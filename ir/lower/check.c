@@ -34,11 +34,11 @@ bool step_crosses(const TraceStep *step)
 static void put_step(Arena *arena, Trace *trace, const Step *step)
 {
     vec_push(arena, &trace->steps) = (TraceStep){
-        step->kind,        step->stream,   step->seq,      step->round,        step->entry,
-        step->link,        step->micro,    step->bucket,   step->peer,         step->message,
-        step->boundary,    step->first,    step->decay,    step->body,         step->inst,
-        step->node,        step->move,     step->elements, step->from_element, step->count,
-        trace->operands.n, step->operands, trace->waits.n, step->waits};
+        step->kind,    step->stream,      step->seq,      step->round,    step->turn,
+        step->entry,   step->link,        step->micro,    step->bucket,   step->peer,
+        step->message, step->boundary,    step->first,    step->decay,    step->body,
+        step->inst,    step->node,        step->move,     step->elements, step->from_element,
+        step->count,   trace->operands.n, step->operands, trace->waits.n, step->waits};
     for (int k = 0; k < step->operands; k++)
         vec_push(arena, &trace->operands) = step->operand[k];
     for (int k = 0; k < step->waits; k++)

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "ir/lower/check_cells.h"
-#include "ir/lower/matrix_row.h"
 
 /* Words for the value in a cell. */
 static const char *held(const CellRun *run, const Cell *cell)
@@ -92,12 +91,6 @@ static bool is_flat(const TraceStep *step)
     return step->inst == NULL;
 }
 
-/* An instruction of the step of a whole matrix. */
-static bool is_matrix(const TraceStep *step)
-{
-    return step->inst && step->bucket != NONE;
-}
-
 static bool on_path(const TraceStep *step, const Path *path)
 {
     return step->move >= path->move && step->move < path->move + path->n;
@@ -161,6 +154,8 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
     int64_t which = (operand->address - run->trace->stage->scalars) / 64;
     if (which == SCALAR_LR || which == SCALAR_STEP)
         return NULL;
+    if (which == SCALAR_COEF && run->trace->program->flows)
+        return NULL; /* one for ever */
     if (which == SCALAR_LOSS && cell->expected == 0)
         return NULL; /* a stage without the loss: zero for ever */
     if (cell->round != step->round || cell->writer < 0)
@@ -174,18 +169,19 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
 static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand,
                                Cell *cell)
 {
-    if (operand->write && ((operand->copy && !is_matrix(step)) || is_fold(step)))
+    if (operand->write && ((operand->copy && !step_is_matrix(step)) || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
     switch (cell->region->kind) {
     case REGION_GRADIENT:
-        return is_flat(step) || is_matrix(step) ? read_gradient(run, step, cell)
-                                                : "reads a gradient inside a layer:";
+        return is_flat(step) || step_is_matrix(step) ? read_gradient(run, step, cell)
+                                                     : "reads a gradient inside a layer:";
     case REGION_WEIGHT:
         if (is_flat(step) && step->kind == STEP_MOVE && !on_path(step, &group_of(run, cell)->fetch))
             return cell->round == step->round || !cell->trained
                        ? NULL
                        : "gathers a weight that this step has not updated:";
-        return cell->round == step->round - 1 ? NULL : "reads a weight of the wrong step:";
+        return cell->round == version_read(run, step) - 1 ? NULL
+                                                          : "reads a weight of the wrong step:";
     case REGION_MOMENT1:
     case REGION_MOMENT2:
     case REGION_MASTER:
@@ -242,7 +238,7 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
                                 Cell *cell)
 {
     RegionKind kind = cell->region->kind;
-    if (is_matrix(step))
+    if (step_is_matrix(step))
         return kind == REGION_WEIGHT || kind == REGION_MOMENT1 || kind == REGION_MASTER
                    ? NULL
                    : "writes over an operand of its matrix's step:";
@@ -424,117 +420,24 @@ static bool check_in_place(CellRun *run, const TraceStep *step)
     return true;
 }
 
-/* ---- places ---- */
-
-/* Where a copy of this home may be. */
-static bool is_home(const Region *region, Home home)
-{
-    int k = region->index;
-    switch (home) {
-    case HOME_DATA:
-        return region->kind == REGION_RING && k == RING_DATA;
-    case HOME_PARAM:
-        return region->kind == REGION_WEIGHT || region->kind == REGION_FETCHED;
-    case HOME_ACC:
-        return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS ||
-               region->kind == REGION_BUFFER;
-    case HOME_IN:
-        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
-                                           : region->kind == REGION_PASS && k < 2;
-    case HOME_OUT: /* in the ring of the next chunk, where this stage has it */
-        return region->kind == REGION_RING
-                   ? k == RING_OUT || k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
-                   : region->kind == REGION_PASS && k < 2;
-    case HOME_GRAD_IN:
-        return region->kind == REGION_RING ? k == RING_GRAD_IN || k == RING_SAVED_IW
-                                           : region->kind == REGION_PASS && k >= 2;
-    case HOME_GRAD_OUT:
-        return region->kind == REGION_RING
-                   ? k == RING_GRAD_OUT || k == RING_GRAD_IN || k == RING_SAVED_IW
-                   : region->kind == REGION_PASS && k >= 2;
-    case HOME_SAVED:
-    case HOME_SAVED_W:
-    case HOME_SAVED_IW:
-        return region->kind == REGION_RING && k == RING_SAVED + (int)(home - HOME_SAVED);
-    case HOME_TEMP:
-        return region->kind == REGION_SCRATCH;
-    default:
-        return false;
-    }
-}
-
-/* Weights and accumulators stand at fixed addresses. */
-static bool is_fixed_place(const StageProgram *stage, const StageLink *link, const Copy *copy,
-                           int64_t address)
-{
-    if (copy->home == HOME_PARAM)
-        return address == link->weight[copy->param];
-    if (copy->home == HOME_ACC)
-        return address == (copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
-                                               : link->gradient[copy->param]);
-    return true;
-}
-
-/* Of a matrix's step: temps in the scratch area, all else in the group of its bucket. */
-static bool is_matrix_place(const CellRun *run, const TraceStep *step, const Operand *operand,
-                            const Region *region)
-{
-    const Trace *trace = run->trace;
-    const Copy *copy = operand->copy;
-    for (int hops = 0; copy->alias != NONE && hops < step->body->copies.n; hops++)
-        copy = &step->body->copies.at[copy->alias];
-    if (copy->home == HOME_TEMP)
-        return region->kind == REGION_SCRATCH &&
-               operand->address == trace->stage->scratch + copy->offset;
-    return (copy->home == HOME_PARAM || copy->home == HOME_ACC) &&
-           operand->address == matrix_operand(trace->program, trace->stage,
-                                              &trace->stage->buckets.at[step->bucket],
-                                              trace->coordinate, step->from_element, copy->param);
-}
-
-static bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
-{
-    const Region *region = region_find(run->regions, operand->address, operand->bytes);
-    const char *what = NULL;
-    if (!region) {
-        what = "lies in no region of the layout";
-    } else if (operand->copy && is_matrix(step)) {
-        what = is_matrix_place(run, step, operand, region)
-                   ? NULL
-                   : "is not where an operand of its matrix's step lives";
-    } else if (operand->copy) {
-        const StageProgram *stage = run->trace->stage;
-        const Body *body = stage->link[step->link].body;
-        const Copy *copy = operand->copy;
-        for (int hops = 0; copy->alias != NONE && hops < body->copies.n; hops++)
-            copy = &body->copies.at[copy->alias];
-        const Ring *ring =
-            region->kind == REGION_RING ? &stage->chunk[region->chunk].ring[region->index] : NULL;
-        int64_t slot = ring ? (operand->address - ring->base) / ring->stride : 0;
-        if (!is_home(region, copy->home) ||
-            !is_fixed_place(stage, &stage->link[step->link], copy, operand->address))
-            what = "is not where its kind of value lives";
-        else if (ring &&
-                 (slot != ring_slot(ring, step->micro) ||
-                  (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
-            what = "lies outside of its micro-batch's slot";
-    }
-    if (!what)
-        return true;
-    return check_fault(
-        run->check, "%s: %s, bytes %lld to %lld, %s", trace_name(run->arena, run->trace, step),
-        operand->copy ? operand->copy->name : "flat memory", (long long)operand->address,
-        (long long)(operand->address + operand->bytes), what);
-}
-
 /* ---- the run ---- */
+
+/* Weights in another slot than that of the version which a step makes. */
+static bool is_older(const CellRun *run, int cell, int round)
+{
+    const StageProgram *stage = run->trace->stage;
+    const Region *region = run->cell[cell].region;
+    return region->kind == REGION_WEIGHT &&
+           region->begin !=
+               stage->groups.at[region->index].weight + slot_of_version(stage, round + 1);
+}
 
 /* Behind an optimizer step everything that is trained has been updated in it. */
 static bool check_updated(CellRun *run, int round)
 {
     for (int i = 0; i < run->cells; i++) {
         const Cell *cell = &run->cell[i];
-        if (!cell->trained || cell->round == round)
+        if (!cell->trained || cell->round == round || is_older(run, i, round))
             continue;
         return check_fault(
             run->check, "rank %d (stage %d): step %d does not update bytes %lld to %lld of the %s",
@@ -571,18 +474,21 @@ static bool run_step(CellRun *run, int at)
 bool check_bytes(Check *check, const Trace *trace, const RegionList *regions, Period *ret_period)
 {
     CellRun *run = cell_run_new(check, trace, regions);
-    PeriodRun *period = ret_period ? period_run_new(run) : NULL;
+    bool asked = ret_period && !trace->program->flows; /* there turns repeat, not micro-batches */
+    PeriodRun *period = asked ? period_run_new(run) : NULL;
     bool good = true;
     for (int i = 0; i < trace->steps.n; i++) {
-        if (i > 0 && trace->steps.at[i].round != trace->steps.at[i - 1].round)
-            good &= check_updated(run, trace->steps.at[i - 1].round);
+        int turn = i > 0 ? trace->steps.at[i - 1].turn : -1;
+        if (i > 0 && trace->steps.at[i].turn != turn && turn >= 0 && turn < trace->rounds)
+            good &= check_updated(run, turn);
         if (period)
             period_see(run, period, &trace->steps.at[i]);
         good &= run_step(run, i);
     }
     if (period)
         *ret_period = period_found(period);
-    good &= trace->steps.n == 0 || check_updated(run, trace->rounds - 1);
+    if (trace->steps.n > 0 && trace->steps.at[trace->steps.n - 1].turn < trace->rounds)
+        good &= check_updated(run, trace->rounds - 1);
     int streams = 0;
     for (int s = 0; s < STREAM_COUNT; s++)
         streams += run->seen[s].n > 0;

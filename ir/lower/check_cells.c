@@ -111,7 +111,10 @@ static void cut_cells(CellRun *run)
         }
         if (group->matrix != NONE)
             put_matrix_bounds(run, &bounds, g);
-        put_bound(run, &bounds, group->weight + weight_bytes(trace, group));
+        for (int version = 0; version <= trace->stage->delay; version++)
+            put_bound(run, &bounds,
+                      group->weight + slot_of_version(trace->stage, version) +
+                          weight_bytes(trace, group));
         if (group->buffered)
             put_bound(run, &bounds, group->gradient + gradient_bytes(trace, group));
         put_bound(run, &bounds,

@@ -50,6 +50,14 @@ CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *region
 /* The cells of an operand of the trace. */
 CellSpan cell_span(const CellRun *run, const Operand *operand);
 
+/* ---- places (check_place.c) ---- */
+
+/* An instruction of the step of a whole matrix. */
+bool step_is_matrix(const TraceStep *step);
+/* How many updates lie behind the weights that a Step must find. */
+int version_read(const CellRun *run, const TraceStep *step);
+bool check_place(CellRun *run, const TraceStep *step, const Operand *operand);
+
 /* ---- periods (check_period.c) ---- */
 
 typedef struct PeriodRun PeriodRun;

@@ -48,6 +48,8 @@ typedef struct RegionList {
     Region *at; /* by address */
 } RegionList;
 
+/* Bytes by which the slot of this version of the weights lies behind the first. */
+int64_t slot_of_version(const StageProgram *stage, int version);
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage);
 /* The region that holds [address, address + bytes), or NULL. */
 const Region *region_find(const RegionList *regions, int64_t address, int64_t bytes);
@@ -68,7 +70,7 @@ typedef struct TraceStep {
     StepKind kind;
     Stream stream;
     int64_t seq;
-    int round, entry, link, micro, bucket, peer;
+    int round, turn, entry, link, micro, bucket, peer;
     MsgKind message;
     int boundary;
     bool first, decay;

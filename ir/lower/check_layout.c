@@ -30,6 +30,11 @@ static void put_region(RegionList *list, RegionKind kind, int index, int64_t beg
         list->at[list->n++] = (Region){kind, index, 0, begin, begin + bytes};
 }
 
+int64_t slot_of_version(const StageProgram *stage, int version)
+{
+    return version % (stage->delay + 1) * stage->versions.stride;
+}
+
 static void put_ring_region(RegionList *list, int chunk, int kind, const Ring *ring)
 {
     int64_t bytes = ring->stride * ring->n;
@@ -41,15 +46,18 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
 {
     const Recipe *recipe = program->recipe;
     RegionList list = {
-        0, ARENA_ARRAY(arena, Region, 5 * stage->groups.n + stage->chunks * RING_COUNT + 8)};
+        0, ARENA_ARRAY(arena, Region,
+                       (5 + stage->delay) * stage->groups.n + stage->chunks * RING_COUNT + 8)};
+    int pairs = stage->lag > 0 ? stage->lag + 1 : 0; /* several of {loss, norm2} */
     const Mesh *mesh = &program->plan->mesh;
-    put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * SCALAR_COUNT);
+    put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
         int64_t state = up(group->share_elements * dtype_bytes(recipe->master));
-        put_region(&list, REGION_WEIGHT, g, group->weight,
-                   up(group->elements / list_extent(mesh, &group->weight_share) *
-                      dtype_bytes(recipe->weight)));
+        for (int version = 0; version <= stage->delay; version++)
+            put_region(&list, REGION_WEIGHT, g, group->weight + slot_of_version(stage, version),
+                       up(group->elements / list_extent(mesh, &group->weight_share) *
+                          dtype_bytes(recipe->weight)));
         put_region(&list, REGION_GRADIENT, g, group->gradient,
                    up(group->elements / list_extent(mesh, &group->gradient_share) *
                       dtype_bytes(recipe->gradient)));
@@ -489,7 +497,7 @@ static bool check_ring(Check *check, const StageProgram *stage, int kind, const 
 {
     int micros = check->program->plan->micro_batches;
     bool good = ring->stride >= 0 && ring->n >= 0 && (ring->stride == 0 || ring->n > 0) &&
-                ring->n <= micros;
+                (ring->n <= micros || check->program->flows);
     for (int micro = 0; good && ring->slot && micro < micros; micro++)
         good = ring->slot[micro] >= 0 && ring->slot[micro] < ring->n;
     return good ||
@@ -507,9 +515,26 @@ static bool check_rings(Check *check, const StageProgram *stage)
     return good;
 }
 
+/* As many versions as the weights may be stale, and room for the numbers on their way. */
+static bool check_versions(Check *check, const StageProgram *stage)
+{
+    const Ring *pair = &stage->pair;
+    bool several = stage->lag > 0;
+    int64_t first = stage->scalars + 64 * (several ? SCALAR_COUNT : SCALAR_PAIR);
+    bool good = stage->versions.n == stage->delay + 1 && pair->n == stage->lag + 1 &&
+                pair->base == first && pair->stride == 64;
+    return good ||
+           check_fault(
+               check,
+               "stage %d: %d versions of the weights and %d slots of {loss, norm} for steps "
+               "that are stale by %d, with entries up to %d ahead and %d behind",
+               stage->index, stage->versions.n, pair->n, stage->delay, stage->ahead, stage->lag);
+}
+
 bool check_layout(Check *check, const StageProgram *stage)
 {
     bool good = check_regions(check, stage);
+    good &= check_versions(check, stage);
     good &= check_rings(check, stage);
     good &= check_members_whole(check, stage);
     for (int g = 0; g < stage->groups.n; g++)

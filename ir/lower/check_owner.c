@@ -55,6 +55,18 @@ static bool is_scalar(const Trace *trace, const Operand *operand, int which, int
            operand->bytes == count * width;
 }
 
+/* The same of {loss, norm2} of a step, of which there may be several on their way. */
+static bool is_pair(const Trace *trace, const TraceStep *step, const Operand *operand, int first,
+                    int count)
+{
+    const StageProgram *stage = trace->stage;
+    int width = dtype_bytes(trace->program->recipe->gradient);
+    int64_t at = stage->lag == 0
+                     ? stage->scalars + 64 * SCALAR_PAIR
+                     : stage->scalars + 64 * (SCALAR_COUNT + step->round % (stage->lag + 1));
+    return operand->address == at + first * width && operand->bytes == count * width;
+}
+
 static bool on_path(const TraceStep *step, const Path *path)
 {
     return step->move >= path->move && step->move < path->move + path->n;
@@ -79,6 +91,25 @@ static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *
 {
     return home_at(trace, bucket, &group->weight_share, group->weight,
                    dtype_bytes(trace->program->recipe->weight));
+}
+
+/* Where the optimizer finds a bucket's weights, and where it leaves them: elsewhere, as the last
+ * operand, where they have versions. */
+static bool is_stepped(const Trace *trace, const TraceStep *step, const Bucket *bucket,
+                       const Group *group, Range range, int operands)
+{
+    const StageProgram *stage = trace->stage;
+    int width = dtype_bytes(trace->program->recipe->weight);
+    const Operand *operand = &trace->operands.at[step->operand];
+    int64_t home = weight_at(trace, bucket, group);
+    if (step->operands != operands + (stage->delay > 0) ||
+        !is_range(&operand[0], home + slot_of_version(stage, step->round), range, width) ||
+        operand[0].write != (stage->delay == 0))
+        return false;
+    return stage->delay == 0 ||
+           (is_range(&operand[operands], home + slot_of_version(stage, step->round + 1), range,
+                     width) &&
+            operand[operands].write);
 }
 
 /* A path with where it begins and ends: the cut it starts from, the base of what its moves read,
@@ -108,8 +139,11 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
         *ret =
             (Way){&group->reduce, group->gradient_share, sums, sums, 0, gradient, STREAM_GRADIENT};
     } else if (on_path(step, &group->gather)) {
+        home += slot_of_version(trace->stage, step->round + 1);
         *ret = (Way){&group->gather, group->share, home, home, 0, weight, STREAM_GRADIENT};
     } else if (on_path(step, &group->fetch)) {
+        int stale = trace->stage->delay;
+        home += slot_of_version(trace->stage, step->round > stale ? step->round - stale : 0);
         *ret = (Way){
             &group->fetch, group->weight_share, home, bucket->fetch - bucket->begin * weight, 0,
             weight,        STREAM_WEIGHT};
@@ -164,7 +198,7 @@ static bool check_sumsq(Check *check, Owners *owners, const Trace *trace, const 
     Range share = block_of(trace, bucket, &group->share);
     if (step->from_element != share.begin || (step->count != 0 && step->count != share.count) ||
         step->operands != 2 ||
-        !is_scalar(trace, &trace->operands.at[step->operand + 1], SCALAR_PAIR, 1, 1) ||
+        !is_pair(trace, step, &trace->operands.at[step->operand + 1], 1, 1) ||
         !is_range(&trace->operands.at[step->operand], gradient_at(trace, bucket, group),
                   (Range){share.begin, step->count}, dtype_bytes(trace->program->recipe->gradient)))
         return misplaced(check, trace, step,
@@ -195,9 +229,8 @@ static bool check_sign(Check *check, const Trace *trace, const TraceStep *step,
     Range state = {bucket->share_begin, share.count};
     const Operand *operand = &trace->operands.at[step->operand];
     bool good = group->rate > 0 && *at == 0 && step->from_element == share.begin &&
-                step->count == share.count && step->operands == 2 + (group->master != NONE) &&
-                is_range(&operand[0], weight_at(trace, bucket, group), share,
-                         dtype_bytes(recipe->weight)) &&
+                step->count == share.count &&
+                is_stepped(trace, step, bucket, group, share, 2 + (group->master != NONE)) &&
                 is_range(&operand[1], gradient_at(trace, bucket, group), share,
                          dtype_bytes(recipe->gradient)) &&
                 (group->master == NONE ||
@@ -231,17 +264,15 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     bool good = group->rate == 0 && group->matrix == NONE && own.count > 0 &&
                 own.begin == share.begin + *at && *at + own.count <= share.count;
     *at += own.count;
-    good =
-        good && step->operands == 7 + (group->master != NONE) &&
-        is_range(&operand[0], weight_at(trace, bucket, group), own, dtype_bytes(recipe->weight)) &&
-        is_range(&operand[1], group->moment1, moment, state) &&
-        is_range(&operand[2], group->moment2, moment, state) &&
-        is_range(&operand[3], gradient_at(trace, bucket, group), own,
-                 dtype_bytes(recipe->gradient)) &&
-        is_scalar(trace, &operand[4], SCALAR_COEF, 0, 1) &&
-        is_scalar(trace, &operand[5], SCALAR_LR, 0, 1) &&
-        is_scalar(trace, &operand[6], SCALAR_STEP, 0, 1) &&
-        (group->master == NONE || is_range(&operand[7], group->master, moment, state));
+    good = good && is_stepped(trace, step, bucket, group, own, 7 + (group->master != NONE)) &&
+           is_range(&operand[1], group->moment1, moment, state) &&
+           is_range(&operand[2], group->moment2, moment, state) &&
+           is_range(&operand[3], gradient_at(trace, bucket, group), own,
+                    dtype_bytes(recipe->gradient)) &&
+           is_scalar(trace, &operand[4], SCALAR_COEF, 0, 1) &&
+           is_scalar(trace, &operand[5], SCALAR_LR, 0, 1) &&
+           is_scalar(trace, &operand[6], SCALAR_STEP, 0, 1) &&
+           (group->master == NONE || is_range(&operand[7], group->master, moment, state));
     if (!good)
         return misplaced(check, trace, step,
                          "updates other elements than the next of this rank's share of the bucket");
@@ -311,12 +342,12 @@ static bool check_scalars(Check *check, const Trace *trace, const TraceStep *ste
     bool good = step->operands == 2;
     if (step->kind == STEP_OWN_LOSS)
         good = good && is_scalar(trace, &operand[0], SCALAR_LOSS, 0, 1) &&
-               is_scalar(trace, &operand[1], SCALAR_PAIR, 0, 1);
+               is_pair(trace, step, &operand[1], 0, 1);
     else if (step->kind == STEP_WORLD)
-        good = good && step->elements == 2 && is_scalar(trace, &operand[0], SCALAR_PAIR, 0, 2) &&
-               is_scalar(trace, &operand[1], SCALAR_PAIR, 0, 2);
+        good = good && step->elements == 2 && is_pair(trace, step, &operand[0], 0, 2) &&
+               is_pair(trace, step, &operand[1], 0, 2);
     else
-        good = good && is_scalar(trace, &operand[0], SCALAR_PAIR, 1, 1) &&
+        good = good && is_pair(trace, step, &operand[0], 1, 1) &&
                is_scalar(trace, &operand[1], SCALAR_COEF, 0, 1);
     return good || misplaced(check, trace, step, "works on other numbers than it should");
 }
@@ -367,14 +398,13 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
 {
     const StageProgram *stage = trace->stage;
     bool good = true;
-    if (once->losses != 1 || once->worlds != 1 || once->clips != 1)
+    if (once->losses != 1 || once->worlds != 1 || once->clips != !trace->program->flows)
         good = check_fault(
             check,
             "rank %d (stage %d), step %d: the loss is counted %d times, {loss, norm} "
             "summed over the world %d "
             "times and clipping decided %d times",
             trace_rank(trace), stage->index, round, once->losses, once->worlds, once->clips);
-    *once = (SeenOnce){0};
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
@@ -455,16 +485,17 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
 bool owners_add(Check *check, Owners *owners, const Trace *trace)
 {
     Arena *scratch = arena_new("buckets");
-    Seen *seen = ARENA_ARRAY(scratch, Seen, trace->stage->buckets.n + 1);
-    SeenOnce once = {0};
+    int buckets = trace->stage->buckets.n + 1; /* Steps of several rounds may be mixed */
+    Seen *seen = ARENA_ARRAY(scratch, Seen, trace->rounds * buckets);
+    SeenOnce *once = ARENA_ARRAY(scratch, SeenOnce, trace->rounds);
     bool good = true;
     for (int i = 0; i < trace->steps.n; i++) {
         const TraceStep *step = &trace->steps.at[i];
-        if (i > 0 && step->round != trace->steps.at[i - 1].round)
-            good &= check_seen(check, trace, trace->steps.at[i - 1].round, seen, &once);
-        good &= add_step(check, owners, trace, step, seen, &once);
+        good &=
+            add_step(check, owners, trace, step, &seen[step->round * buckets], &once[step->round]);
     }
-    good &= check_seen(check, trace, trace->rounds - 1, seen, &once);
+    for (int r = 0; r < trace->rounds; r++)
+        good &= check_seen(check, trace, r, &seen[r * buckets], &once[r]);
     arena_free(scratch);
     return good;
 }

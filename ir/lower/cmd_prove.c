@@ -17,14 +17,15 @@ static void put_error(Str *text, double error)
         str_putf(text, "%.1e", error);
 }
 
-static void put_static(Str *text, const CheckReport *report, const Plan *plan)
+static void put_static(Str *text, const CheckReport *report, const Plan *plan, int rounds)
 {
     str_putf(text,
-             "Static proof, at full size: %d stage%s of %d rank%s, %d micro-batch%s, two optimizer "
+             "Static proof, at full size: %d stage%s of %d rank%s, %d micro-batch%s, %s optimizer "
              "steps:\n",
              report->stages, report->stages == 1 ? "" : "s", report->coordinates,
              report->coordinates == 1 ? "" : "s", plan->micro_batches,
-             plan->micro_batches == 1 ? "" : "es");
+             plan->micro_batches == 1 ? "" : "es",
+             rounds == 2 ? "two" : arena_printf(text->arena, "%d", rounds));
     str_put(text, "  order    every read finds the value it names, made and ordered before it; "
                   "nothing is overwritten "
                   "early:\n");
@@ -55,17 +56,17 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
     str_putf(text,
              "Numeric proof, on an image of %d rank%s in %d stage%s, %d micro-batch%s, fp64, %d "
              "optimizer steps,\n"
-             "clip active, uneven masks, one row without tokens, arenas poisoned:\n",
+             "%s, uneven masks, one row without tokens, arenas poisoned:\n",
              report->ranks, report->ranks == 1 ? "" : "s", report->stages,
              report->stages == 1 ? "" : "s", report->micros, report->micros == 1 ? "" : "es",
-             options->rounds);
+             report->rounds, report->clips ? "clip active" : "nothing clipped");
     str_putf(text,
-             "  %s  loss, gradient norm and all %d parameters, against one rank; in program order "
-             "and %d random\n",
+             "  %s  loss, gradient norm and all %d parameters, against one rank%s; in program "
+             "order and %d random\n",
              report->equal   ? "equal  "
              : report->fault ? "FAULT  "
                              : "UNEQUAL",
-             report->params, options->orders);
+             report->params, report->flows ? " that reads weights as stale" : "", options->orders);
     str_put(text, "           orders that the events allow. Largest relative error ");
     put_error(text, report->max_error);
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
@@ -164,7 +165,8 @@ int cmd_prove(int argc, char **argv)
     if (!program)
         return cli_end(cli, cli_write(cli, text.at) ? CLI_OK : CLI_INPUT);
     CheckReport check;
-    bool sound = program_check(cli->arena, program, 2, cli->diag, &check);
+    int rounds = program_rounds(program);
+    bool sound = program_check(cli->arena, program, rounds, cli->diag, &check);
     ProveReport report = {0};
     bool good = sound && prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
     if (!sound) {
@@ -179,7 +181,7 @@ int cmd_prove(int argc, char **argv)
     if (cli->json) {
         str_put(&text, report_json(cli->arena, program, &report, sound, good));
     } else {
-        put_static(&text, &check, plan);
+        put_static(&text, &check, plan, rounds);
         put_numeric(&text, &report, &options);
         if (options.mutations && report.equal)
             put_mutations(&text, &report);

@@ -64,7 +64,7 @@ static bool same_operation(const Step *a, const Step *b)
     bool message = a->kind == STEP_SEND || a->kind == STEP_RECV;
     if (message)
         return (b->kind == STEP_SEND || b->kind == STEP_RECV) && a->message == b->message &&
-               a->micro == b->micro && a->boundary == b->boundary;
+               a->round == b->round && a->micro == b->micro && a->boundary == b->boundary;
     return a->kind == b->kind && a->move == b->move && a->inst == b->inst && a->micro == b->micro &&
            a->round == b->round && a->link == b->link && a->elements == b->elements &&
            (a->kind == STEP_TIED || a->kind == STEP_WORLD || a->bucket == b->bucket);
@@ -89,8 +89,8 @@ static bool group_ready(const Rank *rank, const Step *step, Rank **member, Step 
 static bool entry_over(const Rank *rank, Stream stream, const Step *step)
 {
     const Step *next = head(rank, stream);
-    return !next || next->round > step->round ||
-           (next->round == step->round && next->entry > step->entry);
+    return !next || next->turn > step->turn ||
+           (next->turn == step->turn && next->entry > step->entry);
 }
 
 /* The stream has run a Step of a later entry. */
@@ -100,8 +100,7 @@ static bool begun_later(const Rank *rank, Stream stream, const Step *step)
     if (done == 0)
         return false;
     const Step *latest = rank->steps.at[rank->queue[stream].at[done - 1]];
-    return latest->round > step->round ||
-           (latest->round == step->round && latest->entry > step->entry);
+    return latest->turn > step->turn || (latest->turn == step->turn && latest->entry > step->entry);
 }
 
 /* Behind the last Step of a compute row, on either stream: what it leaves in the scratch area must

@@ -22,10 +22,11 @@ typedef enum {
     MUTATE_BASE,    /* the origin of a split letter is off by one shard */
     MUTATE_OWN, /* every rank owns: `own` keeps everywhere, every replica counts in the norm and the
                    loss */
-    MUTATE_TURN,   /* blocks are passed on the other way round */
-    MUTATE_SLOT,   /* a kernel reads its ring slot of the next micro-batch */
-    MUTATE_FORGET, /* a gradient's home loses what earlier micro-batches left */
-    MUTATE_RUN,    /* the runs of a block are taken for one: where data are read, or by one node */
+    MUTATE_TURN,    /* blocks are passed on the other way round */
+    MUTATE_SLOT,    /* a kernel reads its ring slot of the next micro-batch */
+    MUTATE_FORGET,  /* a gradient's home loses what earlier micro-batches left */
+    MUTATE_RUN,     /* the runs of a block are taken for one: where data are read, or by one node */
+    MUTATE_VERSION, /* a kernel reads the version of a weight that lies in the next slot */
     MUTATE_COUNT
 } MutationKind;
 extern const char *const mutation_text[MUTATE_COUNT];

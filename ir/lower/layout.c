@@ -21,8 +21,9 @@ static int64_t copy_bytes(const Body *body, int copy)
 
 typedef enum { DOES_F, DOES_I, DOES_W, DOES_COUNT } Does;
 
-/* Where the entries of every chunk and micro-batch stand in a stage's table: NONE where there is
- * none. A whole backward does I and W. One pass, because tables of long steps are long. */
+/* Where the entries of every chunk and micro-batch of step 0 stand in a stage's table: NONE where
+ * there is none. A whole backward does I and W. One pass, because tables of long steps are long.
+ * Where steps flow, places go on from turn to turn, and those of step t are t turns later. */
 typedef struct Places {
     int micros;
     int *row[DOES_COUNT], *send[2], *recv[2]; /* [chunk * micros + micro] */
@@ -49,28 +50,29 @@ static Places find_places(Arena *arena, const Program *program, const StageProgr
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
         int cell = entry->chunk * places.micros + entry->micro;
+        int at = (stage->ahead - entry->ahead) * stage->table.n + i;
         if (entry->kind == ENTRY_SEND)
-            places.send[entry->message][cell] = i;
+            places.send[entry->message][cell] = at;
         if (entry->kind == ENTRY_RECV)
-            places.recv[entry->message][cell] = i;
+            places.recv[entry->message][cell] = at;
         if (entry->kind != ENTRY_COMPUTE)
             continue;
         if (entry->part == PART_F)
-            places.row[DOES_F][cell] = i;
+            places.row[DOES_F][cell] = at;
         if (entry->part == PART_B || entry->part == PART_I)
-            places.row[DOES_I][cell] = i;
+            places.row[DOES_I][cell] = at;
         if (entry->part == PART_B || entry->part == PART_W)
-            places.row[DOES_W][cell] = i;
+            places.row[DOES_W][cell] = at;
     }
     return places;
 }
 
 static int after_slack(const Program *program, const StageProgram *stage, int entry)
 {
-    int rows = 0, i = entry;
-    while (rows < program->slack && ++i < stage->table.n)
-        rows += stage->table.at[i].kind == ENTRY_COMPUTE;
-    return i < stage->table.n ? i : stage->table.n - 1;
+    int rows = 0, i = entry, n = stage->table.n;
+    while (rows < program->slack && (++i < n || program->flows))
+        rows += stage->table.at[i % n].kind == ENTRY_COMPUTE;
+    return i < n || program->flows ? i : n - 1;
 }
 
 /* Does W read data? */
@@ -97,8 +99,9 @@ static int arrival(const Program *program, const StageProgram *stage, const Chun
                       [chunk_of_stage(program, from) * places->micros + micro];
 }
 
-static bool life_at(const Program *program, const StageProgram *stage, const Chunk *chunk,
-                    const Places *places, RingKind kind, int micro, int *ret_first, int *ret_last)
+static bool life_in_step(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                         const Places *places, RingKind kind, int micro, int *ret_first,
+                         int *ret_last)
 {
     int cell = (int)(chunk - stage->chunk) * places->micros + micro, does[DOES_COUNT];
     for (int k = 0; k < DOES_COUNT; k++)
@@ -139,6 +142,18 @@ static bool life_at(const Program *program, const StageProgram *stage, const Chu
     *ret_first = first;
     *ret_last = last;
     return first != NONE && last != NONE;
+}
+
+/* The same of a micro-batch by its number: micro_number(). */
+static bool life_at(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                    const Places *places, RingKind kind, int number, int *ret_first, int *ret_last)
+{
+    int step = number / places->micros, later = step * stage->table.n;
+    bool lives = life_in_step(program, stage, chunk, places, kind, number % places->micros,
+                              ret_first, ret_last);
+    *ret_first += later;
+    *ret_last += later;
+    return lives;
 }
 
 bool ring_life(const Program *program, const StageProgram *stage, const Chunk *chunk, RingKind kind,
@@ -196,9 +211,8 @@ typedef struct Lives {
 } Lives;
 
 static Lives ring_lives(Arena *scratch, const Program *program, const StageProgram *stage,
-                        const Chunk *chunk, RingKind kind)
+                        const Chunk *chunk, RingKind kind, int micros)
 {
-    int micros = program->plan->micro_batches;
     Places places = find_places(scratch, program, stage);
     Lives lives = {ARENA_ARRAY(scratch, int, micros),
                    ARENA_ARRAY(scratch, int, micros),
@@ -223,13 +237,16 @@ static void choose_slots(const Program *program, const StageProgram *stage, cons
                          RingKind kind, Ring *ring)
 {
     int micros = program->plan->micro_batches;
+    if (program->flows) /* a life is over when as many turns have passed as it may lie ahead */
+        micros *= stage->ahead + 3;
     Arena *scratch = arena_new("ring");
-    Lives lives = ring_lives(scratch, program, stage, chunk, kind);
+    Lives lives = ring_lives(scratch, program, stage, chunk, kind, micros);
     bool ordered = lives.begins_rise || lives.ends_fall;
     ring->n = 1;
     while (ring->n < micros && slots_clash(lives.first, lives.last, micros, ring->n, ordered))
         ring->n++;
     bool regular = (lives.begins_rise || lives.begins_fall) && (lives.ends_rise || lives.ends_fall);
+    CHECK(regular || !program->flows);
     if (!regular) {
         int *slot = ARENA_ARRAY(program->arena, int, micros);
         int n = colour_slots(scratch, lives.first, lives.last, micros, slot);
@@ -303,6 +320,8 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
         at +=
             home_bytes(group, list_extent(mesh, &group->weight_share), dtype_bytes(recipe->weight));
     }
+    stage->versions = (Ring){.base = begin, .stride = at - begin, .n = stage->delay + 1};
+    at += stage->versions.stride * stage->delay;
     stage->group_bytes[0] = at - begin;
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
@@ -383,6 +402,12 @@ void stage_layout(Program *program, StageProgram *stage)
     int64_t at = 0;
     stage->scalars = at;
     at += 64 * SCALAR_COUNT;
+    stage->pair = (Ring){.base = stage->scalars + 64 * SCALAR_PAIR, .stride = 64, .n = 1};
+    if (stage->lag > 0) {
+        stage->pair.base = at;
+        stage->pair.n = stage->lag + 1;
+        at += stage->pair.stride * stage->pair.n;
+    }
     at = put_groups(program, stage, at);
 
     int64_t begin = at;
@@ -485,7 +510,8 @@ const Ring *copy_ring(const Program *program, const StageProgram *stage, int at,
     }
 }
 
-int64_t copy_address(const Program *program, const StageProgram *stage, int at, int id, int micro)
+int64_t copy_address(const Program *program, const StageProgram *stage, int at, int id, int step,
+                     int micro)
 {
     const StageLink *link = &stage->link[at];
     const Body *body = link->body;
@@ -493,10 +519,15 @@ int64_t copy_address(const Program *program, const StageProgram *stage, int at, 
     int64_t offset;
     const Ring *ring = copy_ring(program, stage, at, id, &offset);
     if (ring)
-        return ring->base + ring->stride * ring_slot(ring, micro) + offset;
+        return ring->base + ring->stride * ring_slot(ring, micro_number(program, step, micro)) +
+               offset;
     switch (copy->home) {
     case HOME_PARAM:
-        return link->weight[copy->param];
+        /* at home; what is fetched for a use is of the version of that use */
+        return link->weight[copy->param] +
+               (stage->buckets.at[link->bucket[copy->param]].fetch == NONE
+                    ? version_offset(stage, stage_version(stage, step))
+                    : 0);
     case HOME_ACC:
         return copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
                                    : link->gradient[copy->param];

@@ -106,7 +106,7 @@ int64_t block_index(const BlockMap *map, int64_t local)
 /* Where element i of a member is in a rank's arena: its weights' home, or NULL where another rank
  * holds it. */
 static double *home_weight(const Machine *machine, Rank *rank, const GroupMember *member,
-                           const Bucket *bucket, int64_t i)
+                           const Bucket *bucket, int version, int64_t i)
 {
     const Program *program = machine->program;
     const Group *group = &program->stage[rank->stage].groups.at[bucket->group];
@@ -115,15 +115,17 @@ static double *home_weight(const Machine *machine, Rank *rank, const GroupMember
             count = bucket->elements / list_extent(machine_mesh(machine), &group->weight_share);
     if (at < begin || at >= begin + count)
         return NULL;
-    return rank->arena + weight_base(program, group, bucket, rank->coordinate) / WIDTH + at;
+    int64_t base = weight_base(program, group, bucket, rank->coordinate) +
+                   version_offset(&program->stage[rank->stage], version);
+    return rank->arena + base / WIDTH + at;
 }
 
 typedef void VisitWeight(void *context, const GroupMember *member, double *at, int64_t index);
 
-/* Every weight that a rank holds at its home, of one parameter or of all (NONE), with its index in
- * the whole parameter. */
-static void each_weight(const Machine *machine, Rank *rank, int net_param, VisitWeight *visit,
-                        void *context)
+/* Every weight of a version that a rank holds at its home, of one parameter or of all (NONE), with
+ * its index in the whole parameter. */
+static void each_weight(const Machine *machine, Rank *rank, int net_param, int version,
+                        VisitWeight *visit, void *context)
 {
     const StageProgram *stage = &machine->program->stage[rank->stage];
     for (int g = 0; g < stage->groups.n; g++)
@@ -137,7 +139,7 @@ static void each_weight(const Machine *machine, Rank *rank, int net_param, Visit
                 machine, body, &body->copies.at[body->param_copy[member->param]], rank->coordinate);
             const Bucket *bucket = &stage->buckets.at[link->bucket[member->param]];
             for (int64_t i = 0; i < member->elements; i++) {
-                double *at = home_weight(machine, rank, member, bucket, i);
+                double *at = home_weight(machine, rank, member, bucket, version, i);
                 if (at)
                     visit(context, member, at, block_index(&map, i));
             }
@@ -166,6 +168,7 @@ void machine_set_params(Machine *machine, const double *const *param)
             rank->arena[i] = NAN;
         memset(rank->touched, 0, (size_t)elements);
         clear(rank, stage->scalars, 64 * SCALAR_COUNT);
+        rank->arena[(stage->scalars + 64 * SCALAR_COEF) / WIDTH] = 1;
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
             /* padding between members is zero from the start, and stays so */
@@ -178,7 +181,7 @@ void machine_set_params(Machine *machine, const double *const *param)
                 clear(rank, group->moment2, group->share_elements * WIDTH);
         }
         clear(rank, stage->buffers, stage->buffers_bytes);
-        each_weight(machine, rank, NONE, set_weight, (void *)param);
+        each_weight(machine, rank, NONE, 0, set_weight, (void *)param);
     }
 }
 
@@ -202,7 +205,7 @@ double machine_param_error(const Machine *machine, int net_param, const double *
     for (int64_t i = 0; i < elements; i++)
         error.scale = fabs(want[i]) > error.scale ? fabs(want[i]) : error.scale;
     for (int r = 0; r < machine->ranks; r++)
-        each_weight(machine, &machine->rank[r], net_param, compare_weight, &error);
+        each_weight(machine, &machine->rank[r], net_param, machine->rounds, compare_weight, &error);
     return error.worst;
 }
 
@@ -228,7 +231,7 @@ bool machine_param(const Machine *machine, int net_param, double *ret)
     for (int64_t i = 0; i < elements; i++)
         ret[i] = NAN;
     for (int r = 0; r < machine->ranks; r++)
-        each_weight(machine, &machine->rank[r], net_param, gather_weight, &all);
+        each_weight(machine, &machine->rank[r], net_param, machine->rounds, gather_weight, &all);
     arena_free(scratch);
     return all.equal;
 }

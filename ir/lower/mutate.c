@@ -7,9 +7,9 @@
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
 
-const char *const mutation_text[MUTATE_COUNT] = {"none",  "skip", "average", "short",
-                                                 "stale", "peer", "base",    "own",
-                                                 "turn",  "slot", "forget",  "run"};
+const char *const mutation_text[MUTATE_COUNT] = {"none",   "skip", "average", "short", "stale",
+                                                 "peer",   "base", "own",     "turn",  "slot",
+                                                 "forget", "run",  "version"};
 
 static bool same_site(const Site *a, const Site *b)
 {
@@ -168,7 +168,7 @@ static void put_moves(Machine *machine, const Step *step)
 
 static void put_messages(Machine *machine, const Step *step)
 {
-    if (machine->program->plan->micro_batches > 1)
+    if (machine->program->plan->micro_batches > 1 || machine->program->flows)
         put_site(machine, site_of(machine, MUTATE_STALE, step));
     if (machine->per_stage == 1)
         return;
@@ -277,7 +277,7 @@ static bool only_adds_up(const Program *program, const Step *step)
     const Inst *inst = step->inst;
     bool adds = inst->ins == 1;
     for (int k = 0; k < inst->outs; k++)
-        adds = adds && step->body->copies.at[inst->out[k]].home == HOME_ACC;
+        adds = adds && step->body->copies.at[inst->out[k]].home == HOME_ACC && !program->flows;
     for (int s = 0; s < program->stages; s++)
         for (int i = 0; i < program->stage[s].links && adds; i++) {
             if (program->stage[s].link[i].body != step->body)
@@ -301,6 +301,49 @@ static void put_slots(Machine *machine, const Step *step)
             site.equivalent = "all micro-batches have slots, and are only added up";
         put_site(machine, site);
     }
+}
+
+/* Does no step change this parameter of a link? */
+static bool never_moves(const Program *program, const StageLink *link, int param)
+{
+    const Param *info =
+        &program->net->classes.at[program->net->chain.at[link->link].class]->params.at[param];
+    return info->frozen || info->grad == NONE;
+}
+
+/* Weights of a use, gathered from a home that is cut. */
+static bool is_fetched(const StageProgram *stage, const StageLink *link, int param)
+{
+    return link->bucket[param] != NONE && stage->buckets.at[link->bucket[param]].fetch != NONE;
+}
+
+static void put_versions(Machine *machine, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    for (int k = 0; stage->versions.n > 1 && k < step->inst->ins; k++) {
+        const Copy *copy = &step->body->copies.at[step->inst->in[k]];
+        if (copy->home != HOME_PARAM || is_fetched(stage, &stage->link[step->link], copy->param))
+            continue;
+        Site site = site_of(machine, MUTATE_VERSION, step);
+        site.operand = k;
+        if (never_moves(machine->program, &stage->link[step->link], copy->param))
+            site.equivalent = "no step changes it";
+        put_site(machine, site);
+    }
+}
+
+/* The first collective of weights on their way from a home that is cut to their use. */
+static void put_fetch(Machine *machine, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    if (stage->versions.n == 1 || step->stream != STREAM_WEIGHT)
+        return;
+    const Path *path = &stage->groups.at[stage->buckets.at[step->bucket].group].fetch;
+    int first = 0;
+    while (path->move[first].kind == MOVE_SLICE)
+        first++;
+    if (step->move == &path->move[first])
+        put_site(machine, site_of(machine, MUTATE_VERSION, step));
 }
 
 static bool is_frozen(const Program *program, const StageProgram *stage, const Group *group)
@@ -370,11 +413,13 @@ void machine_find_sites(Machine *machine)
                 if (step->link != NONE) {
                     put_runs(machine, step);
                     put_slots(machine, step);
+                    put_versions(machine, step);
                 }
             }
             if (step->kind == STEP_LOAD)
                 put_runs(machine, step);
             put_owners(machine, step);
+            put_fetch(machine, step);
             put_folds(machine, step);
         }
         arena_free(scratch);

@@ -27,8 +27,15 @@ static int64_t next_slot(const Machine *machine, const Rank *rank, const Step *s
     int64_t offset;
     const Ring *ring = copy_ring(machine->program, &machine->program->stage[rank->stage],
                                  step->link, copy, &offset);
-    int slot = ring_slot(ring, step->micro);
+    int slot = ring_slot(ring, micro_number(machine->program, step->round, step->micro));
     return address + ring->stride * ((slot + 1) % ring->n - slot);
+}
+
+/* Behind the version that a row of this step reads. */
+static int64_t next_version(const StageProgram *stage, const Step *step, int64_t address)
+{
+    int version = stage_version(stage, step->round);
+    return address + version_offset(stage, version + 1) - version_offset(stage, version);
 }
 
 /* The array of one copy of a kernel: an operand of the Step, or a fused value in scratch memory. */
@@ -44,6 +51,9 @@ static double *copy_block(const Machine *machine, Rank *rank, const Step *step, 
             Operand operand = step->operand[k];
             if (site_hits(machine, MUTATE_SLOT, step) && machine->site->operand == k)
                 operand.address = next_slot(machine, rank, step, copy, operand.address);
+            if (site_hits(machine, MUTATE_VERSION, step) && machine->site->operand == k)
+                operand.address =
+                    next_version(&machine->program->stage[rank->stage], step, operand.address);
             return at_operand(rank, &operand);
         }
     CHECK(step->body->copies.at[copy].home == HOME_FUSED);
@@ -285,8 +295,11 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     for (int k = 0; k < node.outs; k++)
         out[k] = ARENA_ARRAY(scratch, double, step->count);
     eval_node(net, program->optimizer, &node, in, out, extent, origin, NULL);
-    for (int k = 0; k < node.outs; k++)
-        memcpy(at_operand(rank, &step->operand[k]), out[k], (size_t)step->count * WIDTH);
+    for (int k = 0; k < node.outs; k++) {
+        /* the weight, in place or into the slot of its next version */
+        int to = step->operand[k].write ? k : step->operands - 1;
+        memcpy(at_operand(rank, &step->operand[to]), out[k], (size_t)step->count * WIDTH);
+    }
 }
 
 static void run_load(Machine *machine, Rank *rank, const Step *step)
@@ -402,7 +415,11 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
     double *block[MAX_GROUP], *result[MAX_GROUP];
     for (int k = 0; k < n; k++) {
         block[k] = ARENA_ARRAY(scratch, double, elements);
-        memcpy(block[k], at_operand(member[k], &step[k]->operand[0]), (size_t)elements * WIDTH);
+        Operand operand = step[k]->operand[0];
+        if (site_hits(machine, MUTATE_VERSION, step[k]))
+            operand.address =
+                next_version(&machine->program->stage[member[k]->stage], step[k], operand.address);
+        memcpy(block[k], at_operand(member[k], &operand), (size_t)elements * WIDTH);
     }
     double *zeros = ARENA_ARRAY(scratch, double, elements);
     for (int me = 0; me < n; me++) {

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "ir/lower/flow.h"
 #include "ir/lower/home.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/link.h"
@@ -11,8 +12,8 @@
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
-const char *const entry_text[ENTRY_COUNT] = {"compute", "send",  "recv",  "bucket",
-                                             "tied",    "total", "update"};
+const char *const entry_text[ENTRY_COUNT] = {"compute", "send",  "recv",   "bucket",
+                                             "tied",    "total", "update", "world"};
 const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw",
                                            "in",   "out",   "grad_in", "grad_out"};
 
@@ -307,12 +308,19 @@ static void put_messages(Program *program, const Row *row)
     put_entry(program, to, entry);
 }
 
+static void close_buckets(Program *program)
+{
+    for (int s = 0; s < program->stages; s++) {
+        const StageProgram *stage = &program->stage[s];
+        for (int b = 0; b < stage->buckets.n; b++)
+            stage->buckets.at[b].close_link = closing_link(program, stage, &stage->buckets.at[b]);
+    }
+}
+
 static void put_step_end(Program *program)
 {
     for (int stage = 0; stage < program->stages; stage++) {
         const StageProgram *sp = &program->stage[stage];
-        for (int b = 0; b < sp->buckets.n; b++)
-            sp->buckets.at[b].close_link = closing_link(program, sp, &sp->buckets.at[b]);
         for (int g = 0; g < sp->groups.n; g++)
             if (sp->groups.at[g].tied_stage != NONE)
                 put_entry(program, stage,
@@ -524,7 +532,12 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
         return NULL;
     make_stages(program, price);
     program_add_steps(program);
-    make_tables(program, schedule, times);
+    program->flows = schedule->delay != NULL;
+    if (program->flows)
+        flow_tables(program, schedule, times);
+    else
+        make_tables(program, schedule, times);
+    close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)
         program_put_tables(dump, program);

@@ -17,6 +17,8 @@ typedef enum {
     ENTRY_TIED,   /* group `index`: sum over the two home stages */
     ENTRY_NORM,   /* sums of squares, then one world reduction of {norm2, loss} */
     ENTRY_UPDATE, /* optimizer on bucket `index`, then its path home */
+    ENTRY_WORLD,  /* where steps flow into each other: the world reduction, out of NORM, which
+                     nobody waits for */
     ENTRY_COUNT
 } EntryKind;
 extern const char *const entry_text[ENTRY_COUNT];
@@ -36,6 +38,8 @@ typedef struct Entry {
     int index;    /* bucket or group */
     bool resumes; /* compute: begins at the link where the row before it ended, whose gathered
                      weights are still there */
+    int ahead; /* it is of a step so many later than the turn of the table (schedule.h); < 0: of an
+                  earlier one */
 } Entry;
 
 /* Parameters whose gradients take one path to their optimizer, laid side by side: the flat value
@@ -163,7 +167,12 @@ typedef struct StageProgram {
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t pass[4],
         pass_bytes;         /* transients between links: two for activations, two for gradients */
-    int64_t scalars;        /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype */
+    int64_t scalars;        /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype; behind them
+                               the slots of `pair`, where it has several */
+    int delay;              /* steps by which the weights of forward and backward are stale */
+    int ahead, lag;         /* the most steps that entries are later and earlier than their turn */
+    Ring versions;          /* of all weights of the stage: slot = updates so far mod n */
+    Ring pair;              /* of {loss, norm2}: slot = step mod n */
     int64_t arena_bytes;    /* the layout's peak: what the trainer allocates */
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
@@ -171,7 +180,7 @@ typedef struct StageProgram {
 /* LOSS accumulates over micro-batches on this rank; PAIR is {loss, norm2}: this rank's share before
  * the world reduction, the totals after it; COEF the clip coefficient; LR and STEP (counted from 1)
  * are set before each step, and so is the weight decay of matrices, which stands behind STEP. Zero
- * at start. */
+ * at start, but COEF is 1: where steps flow nothing sets it. */
 enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
 
 typedef struct Program {
@@ -187,7 +196,8 @@ typedef struct Program {
     StageProgram *stage;
     Graph *optimizer; /* nodes sumsq, clip, adamw, sign over a flat dim */
     NodeId sumsq, clip, adamw, sign;
-    int slack; /* compute rows a buffer outlives its last asynchronous reader */
+    int slack;  /* compute rows a buffer outlives its last asynchronous reader */
+    bool flows; /* steps flow into each other: the tables are turns, weights have versions */
     /* The order of communication, projected to the tables: entries carry positions implicitly. */
 } Program;
 
@@ -198,6 +208,19 @@ int chunk_of_stage(const Program *program, int chunk);
 int stage_find_link(const StageProgram *stage, int link);
 /* Of all links of the stage that add to this accumulator, this one does it first in every step. */
 bool link_opens(const StageProgram *stage, int link, int param);
+
+/* The number that rings go by: of a micro-batch in its step, or in the run where steps flow. */
+int micro_number(const Program *program, int step, int micro);
+/* The version of the weights that the rows of a step read: the updates before it. */
+int stage_version(const StageProgram *stage, int step);
+/* Bytes by which this version lies behind the addresses of groups and links. */
+int64_t version_offset(const StageProgram *stage, int version);
+/* Where {loss, norm2} of a step is. */
+int64_t pair_address(const StageProgram *stage, int step);
+
+/* Optimizer steps that meet every reuse from one step to the next: two, and where steps flow as
+ * many more as write every slot of the weights again. */
+int program_rounds(const Program *program);
 
 /* Lowers a verified plan: a function of the plan alone. Tests may give another price of moves and
  * other row times; NULL: the plan's own cluster and rows. */

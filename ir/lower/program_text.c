@@ -117,14 +117,18 @@ static void put_entry(Str *str, const StageProgram *stage, const Entry *entry, i
         str_putf(str, "%s%d", entry_text[entry->kind], entry->index);
         break;
     case ENTRY_NORM:
+    case ENTRY_WORLD:
     case ENTRY_COUNT:
         str_put(str, entry_text[entry->kind]);
         break;
     }
+    if (entry->ahead)
+        str_putf(str, "@%+d", entry->ahead);
 }
 
 /* F0' the first micro-batch of the step, B3. the last; >x2 sends activations, <d2 receives
- * gradients. 5 x { F3+i B1+i } is F3 B1 F4 B2 and so on. */
+ * gradients. @+1 is of the next step, where steps flow into each other. 5 x { F3+i B1+i } is F3 B1
+ * F4 B2 and so on. */
 void program_put_tables(Str *str, const Program *program)
 {
     for (int s = 0; s < program->stages; s++) {

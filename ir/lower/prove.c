@@ -23,6 +23,7 @@ typedef struct Trial {
     double lr;
     double **param;      /* initial */
     EvalBatch *batch;    /* rounds * micros */
+    const int *delay;    /* [stages] steps by which weights are stale, or NULL */
     double *loss, *norm; /* oracle, per round */
     double ***want;      /* oracle: parameters after each round */
 } Trial;
@@ -94,6 +95,23 @@ static void make_batches(Trial *trial, uint64_t seed)
     }
 }
 
+/* The parameters that forward and backward of a step read: those with which an earlier step began,
+ * each as many steps ago as its stage says. */
+static void read_params(const Trial *trial, int round, double *const *newest, const double **ret)
+{
+    const Plan *plan = trial->plan;
+    for (int p = 0; p < trial->net->params.n; p++) {
+        int chunk = 0, link = trial->net->params.at[p].link[0];
+        while (link >= plan->first_link[chunk + 1])
+            chunk++;
+        int delay = trial->delay ? trial->delay[plan->holder[chunk]] : 0;
+        int version = round > delay ? round - delay : 0;
+        ret[p] = version == round ? newest[p]
+                 : version == 0   ? trial->param[p]
+                                  : trial->want[version - 1][p];
+    }
+}
+
 /* The un-lowered graph, step by step. */
 static void run_oracle(Trial *trial)
 {
@@ -112,11 +130,12 @@ static void run_oracle(Trial *trial)
     trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);
+    const double **read = ARENA_ARRAY(trial->arena, const double *, params);
     for (int r = 0; r < trial->rounds; r++) {
         for (int p = 0; p < params; p++)
             memset(set[3][p], 0, (size_t)eval_param_elements(net, p) * sizeof(double));
-        trial->loss[r] =
-            eval_net(net, (const double *const *)set[0], &trial->batch[r * micros], micros, set[3]);
+        read_params(trial, r, set[0], read);
+        trial->loss[r] = eval_net(net, read, &trial->batch[r * micros], micros, set[3]);
         trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
                                    (const double *const *)set[3]);
         trial->want[r] = ARENA_ARRAY(trial->arena, double *, params);
@@ -221,16 +240,25 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     image->job.clip = image->job.clip > 0 ? 0.05 : image->job.clip;
     /* nearly linear in the gradient: else one that is small would be judged by its rounding */
     image->job.eps = image->job.eps > 1 ? image->job.eps : 1;
-    Trial trial = {.arena = arena, .plan = image, .net = small, .rounds = options->rounds, .lr = 1};
+    const Program *program = program_build(arena, image, small, NULL, NULL);
+    const int *delay = plan_rows(arena, diag, image)->delay;
+    Trial trial = {.arena = arena,
+                   .plan = image,
+                   .net = small,
+                   .rounds = options->rounds + program_rounds(program) - 2,
+                   .lr = 1,
+                   .delay = delay};
     make_params(&trial, options->seed);
     make_batches(&trial, options->seed);
     run_oracle(&trial);
-    const Program *program = program_build(arena, image, small, NULL, NULL);
     Machine *machine = machine_new(arena, program);
     ret->ranks = image->ranks;
     ret->stages = image->stages;
     ret->micros = image->micro_batches;
     ret->params = small->params.n;
+    ret->rounds = trial.rounds;
+    ret->clips = image->job.clip > 0;
+    ret->flows = program->flows;
     for (int order = 0; order <= options->orders; order++)
         compare(machine, &trial, (uint64_t)order, NULL, options->tolerance, ret);
     for (int s = 0; s < image->stages; s++)

@@ -26,8 +26,9 @@ typedef struct ProveReport {
     double max_error;  /* over loss, norm and every parameter after every round and order */
     const char *worst; /* where */
     const char *fault; /* deadlock or mismatch, or NULL */
-    int ranks, stages, micros, steps; /* of the image; Steps of all ranks */
-    int params;
+    int ranks, stages, micros, steps;    /* of the image; Steps of all ranks */
+    int params, rounds;                  /* optimizer steps */
+    bool clips, flows;                   /* gradients are clipped; steps flow into each other */
     int64_t touched_bytes, layout_bytes; /* high-water mark and arena of the worst stage */
     int tried, caught, equivalent;
     VEC(MutationReport) mutations;

@@ -191,8 +191,31 @@ static bool check_end(Arena *scratch, const Schedule *schedule, Diag *diag)
     return false;
 }
 
+/* Rows that add to accumulators, the loss's among them, run in the turn of their own step, and no
+ * row reads weights that are not there yet. */
+static bool check_flow(const Schedule *schedule, Diag *diag)
+{
+    for (int s = 0; s < schedule->stages; s++)
+        for (int i = 0; i < schedule->rows[s].n; i++) {
+            const Row *row = &schedule->rows[s].at[i];
+            bool adds = row->part != PART_F || row->chunk == schedule->chunks - 1;
+            if (row->ahead < 0 || (adds && row->ahead > 0) || row->ahead > schedule->delay[s])
+                return diag_error(diag, NO_SPAN,
+                                  "row %d of stage %d runs %d steps ahead with weights stale by %d",
+                                  i, s, row->ahead, schedule->delay[s]);
+        }
+    return true;
+}
+
 bool schedule_check(const Schedule *schedule, Diag *diag)
 {
+    if (schedule->delay) { /* the run without its turns: the prologue, a few turns and the drain */
+        Arena *scratch = arena_new("run");
+        bool good = check_flow(schedule, diag) &&
+                    schedule_check(schedule_unroll(scratch, schedule, schedule->stages + 2), diag);
+        arena_free(scratch);
+        return good;
+    }
     bool good = true;
     Arena *scratch = arena_new("schedule");
     Seen *seen = ARENA_ARRAY(scratch, Seen, schedule->chunks * schedule->micros);

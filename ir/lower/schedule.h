@@ -19,13 +19,22 @@ typedef struct Row {
     PartKind part;
     int chunk, micro;
     bool with_next; /* meant to overlap with the next row: they run in order */
+    int ahead;      /* the row belongs to an optimizer step so many later than the backwards around
+                       it: steps that flow into each other */
 } Row;
 typedef VEC(Row) RowList;
 
+/* The rows of one optimizer step. A schedule that never drains is periodic: its list is one *turn*
+ * of the steady state, in which rows of later steps stand among those of this one, and the run of
+ * `steps` steps is the turns -(most ahead) .. steps - 1, each without the rows of steps that are
+ * none. That is prologue, periodic body and drain at once. */
 typedef struct Schedule {
     int stages, chunks, micros;
     int *holder;   /* [chunks] the stage that has it */
     RowList *rows; /* per stage, in order */
+    int *delay; /* [stages] NULL: a step ends before the next begins. Else: forward and backward of
+                   step t read the weights with which step max(0, t - delay) began, so the stage
+                   keeps delay + 1 versions. Never less than the most ahead of its rows */
 } Schedule;
 
 typedef enum {
@@ -35,6 +44,8 @@ typedef enum {
     SCHEDULE_ZBH1,
     SCHEDULE_ZBV,
     SCHEDULE_DUALPIPEV,
+    SCHEDULE_PIPEDREAM,
+    SCHEDULE_2BW,
     SCHEDULE_TABLE, /* rows that a file gave */
     SCHEDULE_COUNT
 } ScheduleKind;
@@ -45,6 +56,8 @@ typedef struct ScheduleInfo {
     int least, most;   /* chunks of a stage */
     int cover;         /* at least so many micro-batches per stage */
     bool splits;       /* backward in two parts */
+    bool flows;        /* never drained: weights are stale */
+    int micros_most;   /* micro-batches of a step; 0: any number */
 } ScheduleInfo;
 extern const ScheduleInfo schedule_info[SCHEDULE_COUNT];
 /* The kind of this name, or SCHEDULE_COUNT. */
@@ -53,7 +66,10 @@ ScheduleKind schedule_by_name(const char *name);
 /* The generators (CONTRACTS 2.1 to 2.5): GPipe (Huang et al. 2019), 1F1B (PipeDream-flush,
  * Narayanan et al. 2021), interleaved 1F1B (Megatron-LM; groups of as many micro-batches as there
  * are stages), ZB-H1 (Qi et al. 2024, as in its quick-start), ZB-V (the same, V placement),
- * DualPipeV (DeepSeek's DualPipe cut in half). NULL, with an error that says what would do, when
+ * DualPipeV (DeepSeek's DualPipe cut in half); and of those that never drain (CONTRACTS 2.6)
+ * PipeDream (Harlap et al. 2018: an update with every micro-batch, weights of stage r stale by
+ * p - 1 - r) and PipeDream-2BW (Narayanan et al. 2021: at least as many micro-batches as stages,
+ * weights of all stages stale by one step). NULL, with an error that says what would do, when
  * there is no such schedule for these numbers. What is returned need not reach its end:
  * schedule_check says. */
 Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages, int per_stage,
@@ -63,6 +79,11 @@ Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
 bool schedule_check(const Schedule *schedule, Diag *diag);
 /* Some row is an I or a W: backward is lowered in two parts. */
 bool schedule_splits(const Schedule *schedule);
+/* Steps by which the rows of a stage run ahead, the most of them. */
+int schedule_ahead(const Schedule *schedule, int stage);
+/* The whole run of so many steps as one list a stage: micro-batches are counted through, rows have
+ * no `ahead`, nothing flows. A schedule whose steps end comes back as it is for one step. */
+Schedule *schedule_unroll(Arena *arena, const Schedule *schedule, int steps);
 
 /* PyTorch's cells, "0F0,0F1,,1B0", a line a stage; rows meant to overlap are
  * "(0F7;7B3)OVERLAP_F_B". */
@@ -85,5 +106,12 @@ typedef struct RowSpan {
 } RowSpan;
 int64_t schedule_simulate(Arena *arena, const Schedule *schedule, const RowTimes *times,
                           RowSpan ***ret);
+/* The steady state of a schedule that flows: its shortest period in ns, and spans of the rows of
+ * turn 0 (turn k runs k periods later) that keep every order and every hop; `end_ns` is what each
+ * stage does between the last row of a turn and the first of the next. Longest paths of the cyclic
+ * order graph, the period by bisection (modulo scheduling; Rau 1994). BUG when rows of one step
+ * wait for each other in a circle. */
+int64_t schedule_steady(Arena *arena, const Schedule *schedule, const RowTimes *times,
+                        const int64_t *end_ns, RowSpan ***ret);
 
 #endif

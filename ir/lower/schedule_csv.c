@@ -100,7 +100,7 @@ static bool read_row(Reader *reader, const char *begin, const char *end, bool wi
         return true;
     Schedule *schedule = reader->schedule;
     vec_push(reader->arena, &schedule->rows[schedule->stages]) =
-        (Row){(PartKind)part, chunk, micro, with_next};
+        (Row){(PartKind)part, chunk, micro, with_next, 0};
     schedule->chunks = chunk >= schedule->chunks ? chunk + 1 : schedule->chunks;
     schedule->micros = micro >= schedule->micros ? micro + 1 : schedule->micros;
     return true;

@@ -4,17 +4,19 @@
 
 #include "ir/base/arena.h"
 
-const char *const schedule_text[SCHEDULE_COUNT] = {"gpipe", "1f1b",      "interleaved", "zbh1",
-                                                   "zbv",   "dualpipev", "table"};
+const char *const schedule_text[SCHEDULE_COUNT] = {
+    "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipev", "pipedream", "2bw", "table"};
 
 const ScheduleInfo schedule_info[SCHEDULE_COUNT] = {
-    [SCHEDULE_GPIPE] = {"GPipe", 1, 1, 0, false},
-    [SCHEDULE_1F1B] = {"1F1B", 1, 1, 0, false},
-    [SCHEDULE_INTERLEAVED] = {"interleaved 1F1B", 2, 16, 0, false},
-    [SCHEDULE_ZBH1] = {"ZB-H1", 1, 1, 0, true},
-    [SCHEDULE_ZBV] = {"ZB-V", 2, 2, 0, true},
-    [SCHEDULE_DUALPIPEV] = {"DualPipeV", 2, 2, 2, true},
-    [SCHEDULE_TABLE] = {"a schedule of its own", 1, 16, 0, false},
+    [SCHEDULE_GPIPE] = {"GPipe", 1, 1, 0, false, false, 0},
+    [SCHEDULE_1F1B] = {"1F1B", 1, 1, 0, false, false, 0},
+    [SCHEDULE_INTERLEAVED] = {"interleaved 1F1B", 2, 16, 0, false, false, 0},
+    [SCHEDULE_ZBH1] = {"ZB-H1", 1, 1, 0, true, false, 0},
+    [SCHEDULE_ZBV] = {"ZB-V", 2, 2, 0, true, false, 0},
+    [SCHEDULE_DUALPIPEV] = {"DualPipeV", 2, 2, 2, true, false, 0},
+    [SCHEDULE_PIPEDREAM] = {"PipeDream", 1, 1, 0, false, true, 1},
+    [SCHEDULE_2BW] = {"PipeDream-2BW", 1, 1, 1, false, true, 0},
+    [SCHEDULE_TABLE] = {"a schedule of its own", 1, 16, 0, false, false, 0},
 };
 
 ScheduleKind schedule_by_name(const char *name)
@@ -34,7 +36,8 @@ typedef struct Maker {
 
 static void put(const Maker *maker, PartKind part, int chunk, int micro)
 {
-    vec_push(maker->arena, &maker->schedule->rows[maker->stage]) = (Row){part, chunk, micro, false};
+    vec_push(maker->arena, &maker->schedule->rows[maker->stage]) =
+        (Row){part, chunk, micro, false, 0};
 }
 
 static int smaller(int a, int b)
@@ -67,6 +70,33 @@ static void make_1f1b(const Maker *maker)
         put(maker, PART_B, stage, micro);
 }
 
+/* One turn of 1F1B that never drains: each backward behind the forward that is as many
+ * micro-batches later as there are stages to come, of this step or of a later one. */
+static void make_flowing(const Maker *maker)
+{
+    int warm = maker->stages - maker->stage - 1;
+    for (int micro = 0; micro < maker->micros; micro++) {
+        vec_push(maker->arena, &maker->schedule->rows[maker->stage]) =
+            (Row){PART_F, maker->stage, (micro + warm) % maker->micros, false,
+                  (micro + warm) / maker->micros};
+        put(maker, PART_B, maker->stage, micro);
+    }
+}
+
+/* Weight stashing: every backward finds the version of its forward. */
+static void make_pipedream(const Maker *maker)
+{
+    make_flowing(maker);
+    maker->schedule->delay[maker->stage] = maker->stages - maker->stage - 1;
+}
+
+/* Double-buffered weights: every stage reads those of one step before. */
+static void make_2bw(const Maker *maker)
+{
+    make_flowing(maker);
+    maker->schedule->delay[maker->stage] = 1;
+}
+
 /* The n-th pass of a stage through its chunks: groups of as many micro-batches as there are stages
  * go through the first chunk, then the second, and so on; the last group may be smaller. */
 static Row nth_pass(const Maker *maker, int per_stage, int n, bool backward)
@@ -75,7 +105,7 @@ static Row nth_pass(const Maker *maker, int per_stage, int n, bool backward)
     int width = smaller(maker->stages, maker->micros - first);
     int within = n - first * per_stage, round = within / width;
     int chunk = (backward ? per_stage - 1 - round : round) * maker->stages + maker->stage;
-    return (Row){backward ? PART_B : PART_F, chunk, first + within % width, false};
+    return (Row){backward ? PART_B : PART_F, chunk, first + within % width, false, 0};
 }
 
 static void put_pass(const Maker *maker, int per_stage, int n, bool backward)
@@ -106,7 +136,7 @@ typedef struct Later {
 static void put_later(const Maker *maker, Later *later, int chunk, int micro)
 {
     put(maker, PART_I, chunk, micro);
-    vec_push(maker->arena, &later->rows) = (Row){PART_W, chunk, micro, false};
+    vec_push(maker->arena, &later->rows) = (Row){PART_W, chunk, micro, false, 0};
 }
 
 static bool take_later(const Maker *maker, Later *later)
@@ -282,8 +312,20 @@ static bool is_possible(Diag *diag, ScheduleKind kind, int stages, int per_stage
     if (micros < info->cover * stages) {
         diag_error(diag, NO_SPAN, "%s on %d stages needs at least %d micro-batches; there are %d",
                    info->title, stages, info->cover * stages, micros);
-        diag_help(diag, "make the global batch larger or the micro-batch smaller, or pin "
-                        "schedule=zbv, which runs with any number");
+        diag_help(diag,
+                  "make the global batch larger or the micro-batch smaller, or pin "
+                  "schedule=%s, which runs with any number",
+                  schedule_text[info->flows ? SCHEDULE_1F1B : SCHEDULE_ZBV]);
+        return false;
+    }
+    if (info->micros_most > 0 && micros > info->micros_most) {
+        diag_error(diag, NO_SPAN,
+                   "%s updates the weights with every micro-batch; %d are one step here",
+                   info->title, micros);
+        diag_help(diag,
+                  "make the global batch dp x micro-batch, or pin schedule=%s, which adds up "
+                  "%d or more",
+                  schedule_text[SCHEDULE_2BW], stages);
         return false;
     }
     return true;
@@ -299,13 +341,17 @@ Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
         [SCHEDULE_INTERLEAVED] = make_interleaved,
         [SCHEDULE_ZBH1] = make_zbh1,
         [SCHEDULE_ZBV] = make_zbv,
-        [SCHEDULE_DUALPIPEV] = make_dualpipev};
+        [SCHEDULE_DUALPIPEV] = make_dualpipev,
+        [SCHEDULE_PIPEDREAM] = make_pipedream,
+        [SCHEDULE_2BW] = make_2bw};
     if (!is_possible(diag, kind, stages, per_stage, micros))
         return NULL;
     Schedule *schedule = ARENA_NEW(arena, Schedule);
     *schedule = (Schedule){.stages = stages, .chunks = stages * per_stage, .micros = micros};
     schedule->holder = ARENA_ARRAY(arena, int, schedule->chunks);
     schedule->rows = ARENA_ARRAY(arena, RowList, stages);
+    if (schedule_info[kind].flows)
+        schedule->delay = ARENA_ARRAY(arena, int, stages);
     place_chunks(schedule, kind == SCHEDULE_INTERLEAVED);
     for (int stage = 0; stage < stages; stage++)
         make[kind](&(Maker){arena, schedule, stage, stages, micros});

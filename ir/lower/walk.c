@@ -28,6 +28,8 @@ Walk *walk_begin(Arena *arena, const Program *program, int stage, int coordinate
                    .stage = &program->stage[stage],
                    .coordinate = coordinate,
                    .rounds = optimizer_steps,
+                   .turn = -program->stage[stage].ahead,
+                   .turns = optimizer_steps + program->stage[stage].lag,
                    .sync = sync_new(arena)};
     return walk;
 }
@@ -41,6 +43,7 @@ Step *walk_put(Walk *walk, StepKind kind, Stream stream)
     step->stage = walk->stage->index;
     step->coordinate = walk->coordinate;
     step->round = walk->round;
+    step->turn = walk->turn;
     step->entry = walk->entry;
     step->link = step->micro = step->bucket = NONE;
     step->peer = NONE;
@@ -102,8 +105,10 @@ static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
 static void put_copy(Walk *walk, Step *step, int at, int id, int micro, bool read, bool write)
 {
     const Copy *copy = &walk->stage->link[at].body->copies.at[id];
-    walk_operand(step, copy_address(walk->program, walk->stage, at, id, micro), copy->bytes,
-                 copy_name(walk, at, id, micro), copy, read, write);
+    walk_operand(step, copy_address(walk->program, walk->stage, at, id, walk->round, micro),
+                 copy->bytes,
+                 copy_name(walk, at, id, micro_number(walk->program, walk->round, micro)), copy,
+                 read, write);
 }
 
 /* The accumulator holds nothing of this step yet, or nothing of this micro-batch. */
@@ -248,6 +253,9 @@ static void expand(Walk *walk, const Entry *entry)
     case ENTRY_UPDATE:
         walk_update(walk, entry->index);
         break;
+    case ENTRY_WORLD:
+        walk_world(walk);
+        break;
     case ENTRY_COUNT:
         BUG("no such entry");
     }
@@ -258,12 +266,15 @@ const Step *walk_next(Walk *walk)
     while (walk->next == walk->queue.n) {
         if (walk->entry == walk->stage->table.n) {
             walk->entry = 0;
-            walk->round++;
+            walk->turn++;
         }
-        if (walk->round == walk->rounds)
+        if (walk->turn == walk->turns)
             return NULL;
+        const Entry *entry = &walk->stage->table.at[walk->entry];
+        walk->round = walk->turn + entry->ahead;
         walk->queue.n = walk->next = 0;
-        expand(walk, &walk->stage->table.at[walk->entry]);
+        if (walk->round >= 0 && walk->round < walk->rounds)
+            expand(walk, entry);
         walk->entry++;
     }
     Step *step = &walk->queue.at[walk->next++];

@@ -62,6 +62,7 @@ typedef struct Step {
     int64_t seq; /* in its stream */
     int stage, coordinate;
     int round;  /* optimizer step, from 0 */
+    int turn;   /* of the table: the same, less what the entry is ahead */
     int entry;  /* index in the stage's table */
     int link;   /* of the stage, or NONE */
     int micro;  /* or NONE */

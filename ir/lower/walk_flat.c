@@ -94,7 +94,8 @@ static void fetch_bucket(Walk *walk, int index)
     const Bucket *bucket = &stage->buckets.at[index];
     const Group *group = &stage->groups.at[bucket->group];
     int width = dtype_bytes(walk->program->recipe->weight);
-    Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate)),
+    Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate) +
+                        version_offset(stage, stage_version(stage, walk->round))),
          whole = {bucket->fetch - bucket->begin * width, walk_name(NAME_FETCHED, index, 0, 0)};
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
@@ -181,8 +182,9 @@ static void scatter_bucket(Walk *walk, const Entry *entry, int index)
     int width = dtype_bytes(program->recipe->gradient), n = count_collectives(&group->scatter);
     bool ahead = group_folds_ahead(group);
     Flat home = at_home(gradient_base(program, group, bucket, walk->coordinate)),
-         buffer = {bucket->buffer - bucket->begin * width,
-                   walk_name(NAME_BUFFER, index, 0, entry->micro)};
+         buffer = {
+             bucket->buffer - bucket->begin * width,
+             walk_name(NAME_BUFFER, index, 0, micro_number(program, walk->round, entry->micro))};
     clear_gaps(walk, index, &buffer, width, entry->micro);
     if (ahead && !entry->first)
         put_fold(walk, entry, index, &home, &buffer, false);
@@ -248,10 +250,21 @@ static int owns_loss(const Walk *walk)
     return 0;
 }
 
+void walk_world(Walk *walk)
+{
+    int width = scalar_bytes(walk);
+    int64_t pair = pair_address(walk->stage, walk->round);
+    Step *world = walk_put(walk, STEP_WORLD, STREAM_GRADIENT);
+    world->elements = 2;
+    put_static(world, pair, 2 * width, true, false);
+    put_static(world, pair, 2 * width, false, true);
+}
+
 void walk_norm(Walk *walk)
 {
     const StageProgram *stage = walk->stage;
     int width = scalar_bytes(walk);
+    int64_t pair = pair_address(stage, walk->round);
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
@@ -263,19 +276,18 @@ void walk_norm(Walk *walk)
         step->count = group->rate == 0 && owns(walk, group) ? bucket->share_elements : 0;
         int64_t base = gradient_base(walk->program, group, bucket, walk->coordinate);
         put_static(step, base + step->from_element * width, step->count * width, true, false);
-        put_static(step, scalar(walk, SCALAR_PAIR) + width, width, b > 0, true);
+        put_static(step, pair + width, width, b > 0, true);
     }
     Step *own = walk_put(walk, STEP_OWN_LOSS, STREAM_COMPUTE);
     own->count = owns_loss(walk);
     put_static(own, scalar(walk, SCALAR_LOSS), width, true, false);
-    put_static(own, scalar(walk, SCALAR_PAIR), width, false, true);
-    Step *world = walk_put(walk, STEP_WORLD, STREAM_GRADIENT);
-    world->elements = 2;
-    put_static(world, scalar(walk, SCALAR_PAIR), 2 * width, true, false);
-    put_static(world, scalar(walk, SCALAR_PAIR), 2 * width, false, true);
+    put_static(own, pair, width, false, true);
+    if (walk->program->flows)
+        return; /* nothing is clipped: an update does not wait for other stages */
+    walk_world(walk);
     Step *clip = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
     clip->node = &walk->program->optimizer->nodes.at[walk->program->clip];
-    put_static(clip, scalar(walk, SCALAR_PAIR) + width, width, true, false);
+    put_static(clip, pair + width, width, true, false);
     put_static(clip, scalar(walk, SCALAR_COEF), width, false, true);
 }
 
@@ -299,14 +311,29 @@ void walk_tied(Walk *walk, int g)
     }
 }
 
+/* What the optimizer steps: in place, or from the newest version into the slot of the next, which
+ * is then the last operand. */
+static void put_weight(const Walk *walk, Step *step, bool newer)
+{
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[step->bucket];
+    const Group *group = &stage->groups.at[bucket->group];
+    int width = dtype_bytes(walk->program->recipe->weight);
+    bool in_place = stage->versions.n == 1;
+    int64_t base = weight_base(walk->program, group, bucket, walk->coordinate) +
+                   version_offset(stage, walk->round + newer);
+    if (!newer || !in_place)
+        put_static(step, base + step->from_element * width, step->count * width, !newer,
+                   newer || in_place);
+}
+
 static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool decay)
 {
     const StageProgram *stage = walk->stage;
     const Bucket *bucket = &stage->buckets.at[index];
     const Group *group = &stage->groups.at[bucket->group];
     const Recipe *recipe = walk->program->recipe;
-    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight),
-        state = dtype_bytes(recipe->master);
+    int gradient = dtype_bytes(recipe->gradient), state = dtype_bytes(recipe->master);
     int64_t count = end - begin;
     int rank = walk->coordinate;
     int64_t state_begin = begin * state;
@@ -316,8 +343,7 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
     step->from_element = begin;
     step->count = count;
     step->decay = decay;
-    put_static(step, weight_base(walk->program, group, bucket, rank) + begin * weight,
-               count * weight, true, true);
+    put_weight(walk, step, false);
     put_static(step, state_base(walk->program, group, bucket, rank, group->moment1) + state_begin,
                count * state, true, true);
     put_static(step, state_base(walk->program, group, bucket, rank, group->moment2) + state_begin,
@@ -331,6 +357,7 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
         put_static(step,
                    state_base(walk->program, group, bucket, rank, group->master) + state_begin,
                    count * state, true, true);
+    put_weight(walk, step, true);
 }
 
 /* A bucket that AdamW does not move: on the master where there is one. */
@@ -340,22 +367,21 @@ static void put_sign(Walk *walk, int index, int64_t begin, int64_t count)
     const Bucket *bucket = &stage->buckets.at[index];
     const Group *group = &stage->groups.at[bucket->group];
     const Recipe *recipe = walk->program->recipe;
-    int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight),
-        state = dtype_bytes(recipe->master);
+    int gradient = dtype_bytes(recipe->gradient), state = dtype_bytes(recipe->master);
     Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
     step->node = &walk->program->optimizer->nodes.at[walk->program->sign];
     step->bucket = index;
     step->from_element = begin;
     step->count = count;
     int rank = walk->coordinate;
-    put_static(step, weight_base(walk->program, group, bucket, rank) + begin * weight,
-               count * weight, true, true);
+    put_weight(walk, step, false);
     put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
                count * gradient, true, false);
     if (group->master != NONE)
         put_static(step,
                    state_base(walk->program, group, bucket, rank, group->master) + begin * state,
                    count * state, true, true);
+    put_weight(walk, step, true);
 }
 
 /* The optimizer on this rank's share, one Step per run of elements with one decay flag, then the
@@ -384,6 +410,7 @@ void walk_update(Walk *walk, int index)
         at = stop;
     }
     put_moves_in_place(walk, index, &group->gather,
-                       weight_base(walk->program, group, bucket, walk->coordinate),
+                       weight_base(walk->program, group, bucket, walk->coordinate) +
+                           version_offset(stage, walk->round + 1),
                        dtype_bytes(walk->program->recipe->weight), begin, bucket->share_elements);
 }

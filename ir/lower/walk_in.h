@@ -9,7 +9,9 @@ struct Walk {
     Arena *arena;
     const Program *program;
     const StageProgram *stage;
-    int coordinate, rounds, round, entry;
+    int coordinate, rounds, entry;
+    int turn, turns; /* of the table; the run ends with that one */
+    int round;       /* of the entry at work */
     Sync *sync;
     VEC(Step) queue; /* Steps of the current entry */
     int next;
@@ -48,6 +50,7 @@ void walk_close(Walk *walk, const Entry *entry, int link);
 void walk_reduce(Walk *walk, int bucket);
 void walk_tied(Walk *walk, int group);
 void walk_norm(Walk *walk);
+void walk_world(Walk *walk);
 void walk_update(Walk *walk, int bucket);
 void walk_matrices(Walk *walk, int bucket); /* walk_matrix.c: the part of it that steps them */
 

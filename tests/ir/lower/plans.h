@@ -36,8 +36,8 @@ int pins_ranks(const char *pins);
 char *model_with_layers(Arena *arena, const char *model, int layers);
 /* Small programs that between them have every kind of Step, move and ring; NULL-ended. */
 extern const PlanCase plan_cases[];
-/* Those, then cases of several chunks on a stage, of a backward in two parts and of a ring; NULL at
- * the end. */
+/* Those, then cases of several chunks on a stage, of a backward in two parts, of a ring and of
+ * steps that flow into each other; NULL at the end. */
 const PlanCase *plan_case(int i);
 /* Runs `body` on the program of every case, each built afresh. */
 void program_each(void (*body)(Arena *arena, Program *program, int at));

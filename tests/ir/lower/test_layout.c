@@ -47,7 +47,7 @@ static void check_peak(Arena *arena, const Program *program, int at)
         int64_t state = 0, weights = 0, gradients = 0, rings = 0;
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
-            weights += up(group->elements * dtype_bytes(recipe->weight));
+            weights += (stage->delay + 1) * up(group->elements * dtype_bytes(recipe->weight));
             gradients += up(group->elements * dtype_bytes(recipe->gradient));
             state += (recipe->has_master ? 3 : 2) *
                      up(group->share_elements * dtype_bytes(recipe->master));
@@ -60,7 +60,8 @@ static void check_peak(Arena *arena, const Program *program, int at)
         assert_int_equal(stage->group_bytes[1], gradients);
         assert_int_equal(stage->group_bytes[2], state);
         assert_int_equal(stage->group_bytes[3], rings);
-        if (stage->arena_bytes != 64 * SCALAR_COUNT + weights + gradients + state + rings)
+        int64_t scalars = 64 * (SCALAR_COUNT + (stage->lag ? stage->lag + 1 : 0));
+        if (stage->arena_bytes != scalars + weights + gradients + state + rings)
             fail_msg("case %d, stage %d: the layout has gaps", at, s);
         for (int c = 0; c < stage->chunks; c++)
             for (int kind = 0; kind < SAVED_KINDS; kind++)
@@ -110,7 +111,7 @@ static void test_ring_sizes(void **state)
 static void check_slots(const Program *program, int s, const Chunk *chunk, RingKind kind)
 {
     const Ring *ring = &chunk->ring[kind];
-    int m = program->plan->micro_batches;
+    int m = program->plan->micro_batches * (program->flows ? 10 : 1);
     for (int a = 0; a < m && ring->n; a++)
         for (int b = a + 1; b < m; b++) {
             int first[2], last[2];

@@ -240,7 +240,9 @@ static void test_every_kind(void **state)
                 const ScheduleInfo *info = &schedule_info[kind];
                 Schedule *schedule =
                     schedule_make(arena, diag, (ScheduleKind)kind, p, info->least, m);
-                assert_int_equal(schedule != NULL, m >= info->cover * p);
+                bool fits = info->micros_most == 0 || m <= info->micros_most;
+                assert_int_equal(schedule != NULL, m >= info->cover * p && fits);
+                assert_int_equal(schedule && schedule->delay, schedule && info->flows);
                 assert_int_equal(diag_errors(diag), schedule ? 0 : 1);
                 bool ends = !(kind == SCHEDULE_INTERLEAVED && never_ends(p, m));
                 if (schedule && schedule_check(schedule, diag) != ends)
