@@ -3,6 +3,7 @@
 
 #include "codegen/trainer_body.h"
 #include "ir/base/rng.h"
+#include "ir/lower/turns.h"
 
 /* Keeps the widths of an attention: its scratch depends on them. */
 static void note_widths(Trainer *t, int64_t d, int64_t e)
@@ -91,4 +92,27 @@ bool trainer_print_attention(BodyPrinter *p, const Node *node, const int *in, co
     emit_close(p->emit, "");
     body_poll(p);
     return true;
+}
+
+const char *body_when(BodyPrinter *p, const Inst *inst)
+{
+    const Mesh *mesh = p->body->mesh;
+    AtomList ring = inst_ring(p->body, inst);
+    int n = list_extent(mesh, &ring), low = n, high = 0;
+    uint64_t sees = 0;
+    for (int rank = 0; rank < mesh_ranks(mesh) && inst->turn > 0; rank++) {
+        int at = list_index(mesh, &ring, rank);
+        if (at >= 64 || (sees >> at & 1) || inst_idle(p->body, inst, rank))
+            continue;
+        sees |= UINT64_C(1) << at;
+        low = at < low ? at : low;
+        high = at > high ? at : high;
+    }
+    if (inst->turn == 0 || __builtin_popcountll(sees) == n)
+        return NULL;
+    const char *at = arena_printf(p->t->arena, "s->index[%s]", trainer_list(p->t, &ring, false));
+    if (__builtin_popcountll(sees) != high - low + 1 || (low > 0 && high < n - 1))
+        return arena_printf(p->t->arena, "0x%llxuLL >> %s & 1", (unsigned long long)sees, at);
+    return low > 0 ? arena_printf(p->t->arena, "%s >= %d", at, low)
+                   : arena_printf(p->t->arena, "%s <= %d", at, high);
 }

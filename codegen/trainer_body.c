@@ -383,12 +383,17 @@ static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
 {
     print_title(p, inst);
     print_waits(p, index);
-    if (inst->kind == INST_KERNEL)
-        return print_kernel(p, inst);
     if (inst->kind == INST_MOVE)
         return trainer_print_move(p, inst, index);
-    if (inst->kind == INST_MERGE)
-        return trainer_print_merge(p, inst);
+    if (inst->kind == INST_KERNEL || inst->kind == INST_MERGE) {
+        const char *when = body_when(p, inst);
+        if (when)
+            emit_open(p->emit, "if (%s)", when);
+        bool good = inst->kind == INST_MERGE ? trainer_print_merge(p, inst) : print_kernel(p, inst);
+        if (when)
+            emit_close(p->emit, "");
+        return good;
+    }
     emit_line(p->emit, "lp_accumulate%s(%lld, %s, %s, %s);",
               body_copy(p, inst->in[0])->dtype == DT_F32 ? "" : "_real",
               (long long)body_copy(p, inst->out[0])->elements, body_writes(p, inst->out[0]),

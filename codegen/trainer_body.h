@@ -41,6 +41,9 @@ const char *body_origin(BodyPrinter *p, int copy, int axis);
 void body_poll(BodyPrinter *p);
 /* Calls of the template attention.c. */
 bool trainer_print_attention(BodyPrinter *p, const Node *node, const int *in, const int *out);
+/* The ranks that see something of what an instruction works on, as a condition over their place in
+ * the ring; NULL where all do. */
+const char *body_when(BodyPrinter *p, const Inst *inst);
 /* Calls of the templates route.c and expert.c: what chooses experts, and linears of experts. */
 bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const int *out);
 bool trainer_print_expert(BodyPrinter *p, const Node *node, const int *in, const int *out);

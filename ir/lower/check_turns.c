@@ -4,8 +4,9 @@
  * Each copy has the set of turns whose results are in it. A kernel of turn j makes {j}, or adds j
  * to what is there without it: in its own block, or as a term. A merge makes the union of sets that
  * share nothing, passing on keeps it; whoever else reads a copy must find it at home and all turns
- * in it. */
+ * in it. Turns of which no rank sees anything are in it from the start. */
 #include "ir/lower/check_in.h"
+#include "ir/lower/turns.h"
 
 #include <string.h>
 
@@ -41,6 +42,18 @@ static bool has_letter(const Body *body, const int8_t *letters, int copy, int le
     return false;
 }
 
+/* The bits of a node's copies that are no turn of it. */
+static uint64_t no_turns(const Passing *r, NodeId id)
+{
+    const Body *body = r->body;
+    const NodeChoice *choice = &body->plan->choice[id];
+    const Node *node = &body->graph->nodes.at[id];
+    Placement in[MAX_IN], out[MAX_OUT];
+    CHECK(place_node(body->mesh, body->net, body->graph, node, choice, in, out));
+    Meeting meeting = {body->mesh, body->net, body->graph, node, in, node_ring(body->mesh, choice)};
+    return ~turns_set(&meeting);
+}
+
 /* A result of which each turn makes a block, or to which it adds, is one copy for all of them. */
 static bool check_result(Passing *r, const Inst *inst, int k, const AtomList *ring, uint64_t whole)
 {
@@ -68,12 +81,12 @@ static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
     const NodeChoice *choice = &body->plan->choice[inst->node[0]];
     int stay = choice->atom[ring->at[0]] - CHOICE_LETTER, n = list_extent(body->mesh, ring);
     int pass = choice->travel[ring->at[0]] - CHOICE_LETTER;
-    uint64_t whole = ~UINT64_C(0);
     bool good = inst->nodes == 1 && inst->turn >= 0 && inst->turn < n && n <= 64;
     if (!good)
         return wrong(r, inst->out[0], "is made in a turn that the ring does not have");
-    for (int j = 0; j < n; j++) /* beyond them nothing is missing */
-        whole &= ~(UINT64_C(1) << j);
+    uint64_t whole = no_turns(r, inst->node[0]);
+    if (whole >> inst->turn & 1)
+        good = wrong(r, inst->out[0], "is made in a turn in which no rank sees anything");
     for (int k = 0; k < node->ins + node->outs; k++) {
         bool in = k < node->ins;
         int id = in ? inst->bind_in[0][k] : inst->bind_out[0][k - node->ins];
@@ -128,11 +141,12 @@ static bool check_merge(Passing *r, const Inst *inst)
                 from->turn != to->turn)
                 good = wrong(r, part[p], "is joined with what is placed otherwise");
         }
-        uint64_t both = r->turns[part[0]] & r->turns[part[1]], none = ~UINT64_C(0);
-        for (int j = 0; j < list_extent(body->mesh, &ring); j++)
-            none &= ~(UINT64_C(1) << j);
+        uint64_t both = r->turns[part[0]] & r->turns[part[1]], none = no_turns(r, value->made);
         if (both != none)
             good = wrong(r, inst->out[k], "has a block in it twice");
+        /* ranks that see nothing in this turn leave the second one out */
+        if (r->turns[part[1]] != (none | UINT64_C(1) << inst->turn))
+            good = wrong(r, part[1], "is joined in another turn than its own");
         r->turns[inst->out[k]] = r->turns[part[0]] | r->turns[part[1]];
     }
     return good;

@@ -6,6 +6,7 @@
 
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
+#include "ir/lower/turns.h"
 
 const char *const mutation_text[MUTATE_COUNT] = {"none",   "skip", "average", "short", "stale",
                                                  "peer",   "base", "own",     "turn",  "slot",
@@ -188,6 +189,34 @@ static bool takes_index(const Graph *graph, const Node *node)
     return false;
 }
 
+/* Wherever the i-th node runs, every query sees every key, and no less with a wrong origin. */
+static bool sees_all_anyway(const Machine *machine, const Step *step, int i, int letter)
+{
+    const Body *body = step->body;
+    const Node *node = &body->graph->nodes.at[step->inst->node[i]];
+    if (!node_only_orders(body->graph, node))
+        return false;
+    for (int rank = 0; rank < machine->per_stage; rank++) {
+        int64_t extent[MAX_LETTERS] = {0}, origin[MAX_LETTERS] = {0};
+        if (inst_idle(body, step->inst, rank))
+            continue;
+        for (int wrong = 0; wrong < 2; wrong++) {
+            for (int k = 0; k < 2; k++) {
+                const Copy *copy = &body->copies.at[step->inst->bind_in[i][k]];
+                BlockMap map = machine_block(machine, body, copy, rank);
+                int own = node->sig.in[k][1];
+                extent[own] = map.local[1];
+                origin[own] = map.origin[1];
+                if (wrong && own == letter)
+                    origin[own] = (map.origin[1] + map.local[1]) % map.whole[1];
+            }
+            if (node_cover(body->net, node, origin, extent) != COVER_FULL)
+                return false;
+        }
+    }
+    return true;
+}
+
 static void put_bases(Machine *machine, const Step *step)
 {
     const Graph *graph = step->body->graph;
@@ -211,6 +240,8 @@ static void put_bases(Machine *machine, const Step *step)
                 if (dim->kind == DIM_OTHER && dim->used == dim->extent && node->ins > 0 &&
                     !takes_index(graph, node))
                     site.equivalent = "the origin only masks padding, and this dim has none";
+                if (sees_all_anyway(machine, step, i, letters[a]))
+                    site.equivalent = "it sees all of that block there too";
                 put_site(machine, site);
             }
         }

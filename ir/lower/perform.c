@@ -6,6 +6,7 @@
 #include "ir/lower/blocks.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
+#include "ir/lower/turns.h"
 
 bool step_is_comm(const Step *step)
 {
@@ -220,9 +221,26 @@ static void merge_lse(int64_t rows, int64_t width, const double *const *in, doub
     }
 }
 
+/* What a rank sees nothing of it does not make: nobody may read it. */
+static void skip_kernel(Rank *rank, const Step *step)
+{
+    for (int k = 0; k < step->inst->outs; k++) {
+        const Operand *operand = &step->operand[step->inst->ins + k];
+        double *out = at_operand(rank, operand);
+        for (int64_t e = 0; e < operand->bytes / WIDTH; e++)
+            out[e] = NAN;
+    }
+}
+
 static void run_merge(Rank *rank, const Step *step)
 {
     const Inst *inst = step->inst;
+    if (inst_idle(step->body, inst, rank->coordinate)) {
+        for (int k = 0; k < inst->outs; k++)
+            memmove(at_operand(rank, &step->operand[inst->ins + k]),
+                    at_operand(rank, &step->operand[k]), (size_t)step->operand[k].bytes);
+        return;
+    }
     const double *in[2 * MAX_OUT] = {0};
     double *out[MAX_OUT] = {0};
     for (int k = 0; k < inst->ins; k++)
@@ -508,7 +526,9 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
         run_load(machine, member[0], step[0]);
         break;
     case STEP_KERNEL:
-        if (step[0]->inst)
+        if (step[0]->inst && inst_idle(step[0]->body, step[0]->inst, member[0]->coordinate))
+            skip_kernel(member[0], step[0]);
+        else if (step[0]->inst)
             run_kernel(machine, member[0], step[0]);
         else
             run_optimizer(machine, member[0], step[0]);

@@ -5,11 +5,12 @@
  * reads them runs, so that the next block comes meanwhile. Results that have the staying letter are
  * merged here by the op's monoid; those that lack it are sums that travel with their block and
  * arrive at home complete. What has both letters stays whole, and a turn reads or writes its block
- * of it. Every block has its turn on every rank, one that a mask hides whole too (Liu et al. 2023,
- * ring attention; for the merge Dao et al. 2022; Wang et al. 2023, gathers and scatters of sums
- * that hide behind products).
+ * of it. Every block has its turn on every rank, but for turns in which masks hide all blocks
+ * whole: those are passed over in one move (Liu et al. 2023, ring attention; for the merge Dao et
+ * al. 2022; Wang et al. 2023, gathers and scatters of sums that hide behind products).
  */
 #include "ir/lower/lower_in.h"
+#include "ir/lower/turns.h"
 
 #include <string.h>
 
@@ -98,7 +99,7 @@ static int pass_on(Turns *t, int copy, int by)
 }
 
 /* Joins `n` results with those of earlier turns, which they replace. */
-static void merge_parts(Turns *t, Monoid monoid, int n, const int *part, int *total)
+static void merge_parts(Turns *t, Monoid monoid, int turn, int n, const int *part, int *total)
 {
     int made[MAX_OUT];
     for (int k = 0; k < n; k++) {
@@ -109,6 +110,7 @@ static void merge_parts(Turns *t, Monoid monoid, int n, const int *part, int *to
     Inst *inst = lower_inst(t->lo, INST_MERGE);
     inst->flow = t->node->flow;
     inst->monoid = (uint8_t)monoid;
+    inst->turn = turn;
     inst->ins = 2 * n;
     inst->outs = n;
     for (int k = 0; k < n; k++) {
@@ -118,16 +120,16 @@ static void merge_parts(Turns *t, Monoid monoid, int n, const int *part, int *to
     }
 }
 
-/* What a turn makes joins the results so far; `first`: there are none. */
-static void join_turn(Turns *t, const Part *how, const int *part, bool first, int *total)
+/* What a turn makes joins the results so far; in turn 0 there are none. */
+static void join_turn(Turns *t, const Part *how, const int *part, int turn, int *total)
 {
     Monoid monoid = op_info[t->node->op].monoid;
     int stay[MAX_OUT], old[MAX_OUT], n = 0;
     for (int k = 0; k < t->node->outs; k++) {
-        if (first) {
+        if (turn == 0) {
             total[k] = part[k];
         } else if (how[k] == PART_TRAVELS) {
-            merge_parts(t, MONOID_SUM, 1, &part[k], &total[k]);
+            merge_parts(t, MONOID_SUM, turn, 1, &part[k], &total[k]);
         } else if (how[k] == PART_MERGES) {
             stay[n] = part[k];
             old[n++] = total[k];
@@ -135,7 +137,7 @@ static void join_turn(Turns *t, const Part *how, const int *part, bool first, in
     }
     if (n == 0)
         return;
-    merge_parts(t, monoid, n, stay, old);
+    merge_parts(t, monoid, turn, n, stay, old);
     for (int k = 0, i = 0; k < t->node->outs; k++)
         if (how[k] == PART_MERGES)
             total[k] = old[i++];
@@ -157,14 +159,19 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
     }
     for (int k = 0; k < node->outs; k++)
         how[k] = result_part(&t, k, &out[k]);
-    for (int turn = 0; turn < t.n; turn++) {
+    Placement in[MAX_IN];
+    for (int k = 0; k < node->ins; k++)
+        in[k] = body->copies.at[operand[k]].place;
+    Meeting meeting = {body->mesh, body->net, body->graph, node, in, *ring};
+    for (int turn = 0, then; turn < t.n; turn = then) {
         int part[MAX_OUT], next[MAX_IN];
         uint8_t adds = 0;
+        then = turn_next(&meeting, turn);
         for (int k = 0; k < node->ins; k++) {
             int there = in_travels[k] ? passed_before(&t, now[k]) : NONE;
-            next[k] = !in_travels[k] || turn + 1 == t.n ? now[k]
-                      : there != NONE                   ? there
-                                                        : pass_on(&t, now[k], 1);
+            next[k] = !in_travels[k] || then == t.n ? now[k]
+                      : there != NONE               ? there
+                                                    : pass_on(&t, now[k], then - turn);
         }
         for (int k = 0; k < node->outs; k++) {
             bool again = turn > 0 && (how[k] == PART_ADDS || how[k] == PART_BLOCK);
@@ -176,10 +183,10 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
         Inst *inst = lower_kernel(lo, id, now, part);
         inst->turn = turn;
         inst->adds = adds;
-        join_turn(&t, how, part, turn == 0, ret_result);
+        join_turn(&t, how, part, turn, ret_result);
         for (int k = 0; k < node->outs; k++)
             if (how[k] == PART_TRAVELS)
-                ret_result[k] = pass_on(&t, ret_result[k], 1);
+                ret_result[k] = pass_on(&t, ret_result[k], then - turn);
         for (int k = 0; k < node->ins; k++)
             now[k] = next[k];
     }

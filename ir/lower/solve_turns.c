@@ -1,5 +1,6 @@
 /* solve_turns.c - what a node costs that sees blocks pass by. */
 #include "ir/lower/solve_in.h"
+#include "ir/lower/turns.h"
 
 /* How many products of its segment may share the blocks of an operand that passes by (rotate.c). */
 static int sharers(const Graph *graph, const Node *node, ValueId id, bool once)
@@ -23,10 +24,11 @@ int64_t turns_ns(const Problem *problem, const Node *node, const NodeChoice *cho
     const SolveSetup *setup = &problem->setup;
     Move hop = {.kind = MOVE_ROTATE, .from = NONE, .to = NONE, .by = 1};
     hop.atoms = node_ring(setup->mesh, choice);
-    int turns = list_extent(setup->mesh, &hop.atoms);
+    Meeting meeting = {setup->mesh, setup->net, setup->graph, node, in, hop.atoms};
     int64_t hops = 0;
-    if (turns < 2)
+    if (list_extent(setup->mesh, &hop.atoms) < 2)
         return ns;
+    int turns = __builtin_popcountll(turns_set(&meeting));
     int stay = choice->atom[hop.atoms.at[0]] - CHOICE_LETTER;
     int pass = choice->travel[hop.atoms.at[0]] - CHOICE_LETTER;
     bool once = !(node->sig.nosplit >> pass & 1);
