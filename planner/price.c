@@ -2,6 +2,7 @@
 #include "planner/price.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/turns.h"
 
 static const int64_t second_ns = 1000000000;
 
@@ -81,6 +82,57 @@ static int64_t kernel_ns(const Pricer *pricer, int64_t flops, int64_t bytes)
            device->launch_ns;
 }
 
+static Meeting meeting_of(const Pricer *pricer, const Graph *graph, const Node *node,
+                          const Placement *in, const AtomList *ring)
+{
+    return (Meeting){pricer->mesh, pricer->net, graph, node, in, *ring};
+}
+
+/* FLOPs of a block in which queries meet keys, of the rank that all wait for: a mask leaves it a
+ * larger or a smaller part of its pairs than of all pairs. Uncut it counts in full. */
+static int64_t meeting_flops(const Meeting *meeting, int turn, int64_t flops)
+{
+    const Node *node = meeting->node;
+    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
+    for (int l = 0; l < node->sig.letters; l++)
+        whole[l] = letter_extent(meeting->net, node, l);
+    int64_t square = extent_product(whole[node->sig.in[0][1]], whole[node->sig.in[1][1]]);
+    int64_t block = 1;
+    for (int k = 0; k < 2; k++)
+        block *= place_local(meeting->mesh, meeting->net, &meeting->graph->values.at[node->in[k]],
+                             &meeting->in[k], 1);
+    if (block == square)
+        return flops;
+    int64_t all = node_pairs(meeting->net, node, origin, whole);
+    int64_t most = turn_most_pairs(meeting, turn);
+    return num_scale_up(num_scale_up(flops, most, block), square, all > 0 ? all : 1);
+}
+
+/* Blocks of what may not be split pass by along these atoms. */
+static AtomList ring_of(const Graph *graph, const Node *node, const Placement *in)
+{
+    const Value *key = &graph->values.at[node->in[1]];
+    AtomList ring = {0};
+    for (int a = 0; a < key->axes; a++)
+        if ((node->sig.nosplit & node->sig.base) >> node->sig.in[1][a] & 1)
+            ring = in[1].shard[a];
+    return ring;
+}
+
+/* Of a node whose blocks pass by, the mean over its turns. */
+static int64_t meeting_ns(const Pricer *pricer, const Graph *graph, const Node *node,
+                          const Placement *in, int64_t flops, int64_t bytes)
+{
+    AtomList ring = ring_of(graph, node, in);
+    Meeting meeting = meeting_of(pricer, graph, node, in, &ring);
+    int64_t ns = 0, turns = 0;
+    for (int turn = 0; turn < list_extent(pricer->mesh, &ring); turn = turn_next(&meeting, turn)) {
+        ns += kernel_ns(pricer, meeting_flops(&meeting, turn, flops), bytes);
+        turns++;
+    }
+    return (ns + turns - 1) / turns;
+}
+
 int64_t price_node(const void *context, const Graph *graph, const Node *node, const Placement *in,
                    const Placement *out)
 {
@@ -99,6 +151,8 @@ int64_t price_node(const void *context, const Graph *graph, const Node *node, co
     }
     if (is_matmul(op_info[node->op].form))
         flops = node_flops_local(pricer->net, node, extent);
+    if (node_crosses(pricer->net, node))
+        return meeting_ns(pricer, graph, node, in, flops, bytes);
     return kernel_ns(pricer, flops, bytes);
 }
 
@@ -195,5 +249,14 @@ int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
         if (!is_table(form, k, true))
             bytes += body->copies.at[inst->out[k]].bytes;
     int64_t flops = is_matmul(inst->form) ? inst_flops(body, inst) : 0;
+    const Node *node = inst->kind == INST_KERNEL ? &body->graph->nodes.at[inst->node[0]] : NULL;
+    if (node && node_crosses(pricer->net, node)) {
+        Placement in[MAX_IN];
+        for (int k = 0; k < node->ins; k++)
+            in[k] = body->copies.at[inst->bind_in[0][k]].place;
+        AtomList ring = ring_of(body->graph, node, in);
+        Meeting meeting = meeting_of(pricer, body->graph, node, in, &ring);
+        flops = meeting_flops(&meeting, inst->turn, flops);
+    }
     return kernel_ns(pricer, flops, bytes);
 }

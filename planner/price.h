@@ -2,7 +2,9 @@
  * per link level.
  *
  * All costs are integer ns. Compute: max(FLOPs / rate, bytes / bandwidth) + launch, the GEMM rate
- * rising with its size: rate = peak x permille x f / (f + small_gemm_flops).
+ * rising with its size: rate = peak x permille x f / (f + small_gemm_flops). Attention counts its
+ * pairs in full; where ranks have parts of the sequence, those that the mask leaves to the rank
+ * with most of them, against what it leaves of all: an unbalanced ring costs twice a balanced one.
  *
  * Communication of a group: one hop of latency per rank passed, at the level which that hop
  * crosses, plus bytes / bandwidth of the level that is slowest for it. A group with g ranks in each
