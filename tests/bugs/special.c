@@ -6,6 +6,7 @@
 
 #include "ir/lower/check.h"
 #include "ir/lower/machine.h"
+#include "ir/lower/turns.h"
 #include "tests/ir/nets.h"
 
 static bool near(double a, double b)
@@ -343,4 +344,45 @@ bool special_idle_experts(const Bug *bug, Arena *arena, const char **ret_what)
     }
     *ret_what = "every expert has tokens in every micro-batch";
     return idle > 0 && busy > idle;
+}
+
+/* Pairs that meet on a rank in all turns of all kernels of a plan. */
+static int64_t work_of(const Trial *trial, int rank)
+{
+    int64_t pairs = 0;
+    for (int c = 0; c < trial->net->classes.n; c++) {
+        const Body *body = trial->program->body[c];
+        for (int l = 0; l < BODY_LISTS; l++)
+            for (int i = 0; i < body_list(body, l)->n; i++) {
+                const Inst *inst = &body_list(body, l)->at[i];
+                AtomList ring = inst_ring(body, inst);
+                if (inst->kind != INST_KERNEL || ring.n == 0)
+                    continue;
+                const Node *node = &body->graph->nodes.at[inst->node[0]];
+                Placement in[MAX_IN];
+                for (int k = 0; k < node->ins; k++)
+                    in[k] = body->copies.at[inst->bind_in[0][k]].place;
+                Meeting meeting = {body->mesh, body->net, body->graph, node, in, ring};
+                pairs += turn_pairs(&meeting, inst->turn, rank);
+            }
+    }
+    return pairs;
+}
+
+static bool is_balanced(const Trial *trial, int ranks)
+{
+    int64_t most = 0, sum = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        int64_t work = work_of(trial, rank);
+        sum += work;
+        most = work > most ? work : most;
+    }
+    return sum > 0 && (most * ranks - sum) * 2 * ranks <= sum;
+}
+
+bool special_balanced_ring(const Bug *bug, Arena *arena, const char **ret_what)
+{
+    *ret_what = "the work of a ring's ranks is not that of its order";
+    return is_balanced(trial_of(arena, bug, "cp=4,cp_by=ring,order=zigzag"), 4) &&
+           !is_balanced(trial_of(arena, bug, "cp=4,cp_by=ring,order=identity"), 4);
 }

@@ -30,5 +30,8 @@ bool special_swapped_messages(const Bug *bug, Arena *arena, const char **ret_wha
 bool special_many_orders(const Bug *bug, Arena *arena, const char **ret_what);
 /* Some micro-batch leaves an expert without tokens that another one gives it. */
 bool special_idle_experts(const Bug *bug, Arena *arena, const char **ret_what);
+/* What ranks of a ring have to do in a zigzag is the same; in the sequence's own order it is not.
+ */
+bool special_balanced_ring(const Bug *bug, Arena *arena, const char **ret_what);
 
 #endif

@@ -28,13 +28,11 @@ WAITS = {
     "T30": ("fp16 with a loss scale", ["--recipe", "fp16"]),
     "T47": ("an optimizer of whole matrices", ["--optimizer", "muon"]),
     "T49": ("bf16 trainers", None),
-    "T54": ("context parallelism", ["--pin", "cp=2,cp_by=ring,dp=1,tp=1,pp=1,mbs=1"]),
 }
 NAMES = {
     "T30": "overflow on one rank only",
     "T47": "an optimizer of whole matrices steps on a shard",
     "T49": "norms drift in bf16",
-    "T54": "the ring of causal attention is unbalanced",
 }
 # Id -> the test that came with the feature, and what in its file is about the row.
 ELSEWHERE = {
