@@ -19,7 +19,7 @@
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
-            "tp cp dp pp tp_by cp_by order zero sp recompute mbs schedule chunks layers", true     \
+            "tp cp dp pp tp_by cp_by order zero sp recompute mbs schedule layers ...", true        \
     }
 enum { ASK_FLAG_COUNT = 7 };
 

@@ -316,7 +316,10 @@ static const char *write_buffer(const CellRun *run, const TraceStep *step, const
         return "overwrites what the micro-batch added:";
     if (!first && cell->closed)
         return "adds to a gradient that is already being reduced:";
-    cell->adds = first ? 1 : cell->adds + 1;
+    bool more = step->inst && step->inst->turn > 0; /* another turn of one node */
+    if (first && more)
+        return "adds a later turn of a ring before the first:";
+    cell->adds = first ? 1 : cell->adds + !more;
     cell->sums = 0;
     cell->closed = false;
     cell->dirty = true;
