@@ -90,7 +90,9 @@ static Body *body_of(Arena *arena, const OpCase *c, DType real, bool accumulates
     NodeId id = graph_node(graph, op, "out", sig, &c->attrs, in, ins);
     const Node *node = &graph->nodes.at[id];
     Body *body = ARENA_NEW(arena, Body);
-    *body = (Body){.net = net, .graph = graph};
+    ClassPlan *plan = ARENA_NEW(arena, ClassPlan);
+    plan->choice = ARENA_NEW(arena, NodeChoice);
+    *body = (Body){.net = net, .graph = graph, .mesh = ARENA_NEW(arena, Mesh), .plan = plan};
     add_copies(arena, body, node, real, accumulates);
     *ret_inst = (Inst){.kind = INST_KERNEL, .nodes = 1, .ins = ins, .outs = 1, .form = FORM_rows};
     ret_inst->bind_in = arena_array(arena, 1, sizeof *ret_inst->bind_in);
