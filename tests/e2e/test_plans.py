@@ -91,10 +91,9 @@ ROWS = [
     row("llama", "tp2 sp"),
     row("llama", "tp4"),
     row("llama", "tp4 sp recompute"),
-    # blocks of tokens that pass by products: KV groups split and shared, weights' gradients apart
+    # blocks of tokens that pass by products
     row("llama", "tp2 sp tp_by=ring mbs2"),
     row("tied", "tp4 sp tp_by=ring recompute"),
-    row("gpt2", "tp2 sp tp_by=ring pp2 zbh1"),
     row("tied", "tp2"),
     row("tied", "tp2 sp"),
     row("tied", "tp4"),
