@@ -35,6 +35,12 @@ static int64_t two_width_flops(const Node *node, const int64_t extent[MAX_LETTER
     return extent_product(pairs, sum);
 }
 
+/* a x b / c, without b more in between than the result has. */
+static int64_t part_of(int64_t a, int64_t b, int64_t c)
+{
+    return extent_product(a / c, b) + a % c * b / c;
+}
+
 /* Of rows that were cut by whom they name, an even share of all: their room is larger. */
 static int64_t of_room(const Net *net, const Node *node, const int64_t extent[MAX_LETTERS],
                        int routed, int64_t flops)
@@ -42,8 +48,8 @@ static int64_t of_room(const Net *net, const Node *node, const int64_t extent[MA
     int naming = node_naming_letter(net, node);
     int64_t each = extent[naming], ranks = letter_extent(net, node, naming) / each;
     int64_t choices = letter_extent(net, node, routed), most = choices < each ? choices : each;
-    int64_t least = flops / (ranks * most) * choices;
-    int64_t even = net->room_percent ? flops / net->room_percent * 100 : 0;
+    int64_t least = part_of(flops, choices, ranks * most);
+    int64_t even = net->room_percent ? part_of(flops, 100, net->room_percent) : 0;
     return least > even ? least : even;
 }
 
@@ -59,7 +65,7 @@ static int64_t of_experts(const Net *net, const Node *node, const int64_t extent
     for (int l = 0; l < node->sig.letters; l++) {
         int64_t all = letter_extent(net, node, l);
         if ((node->sig.base >> l & 1) && extent[l] < all)
-            return extent_product(flops / all, extent[l]) + flops % all * extent[l] / all;
+            return part_of(flops, extent[l], all);
     }
     return flops;
 }

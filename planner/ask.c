@@ -72,11 +72,13 @@ static bool ask_devices(Cli *cli, Problem *problem, int64_t devices)
 bool ask_problem(Cli *cli, Problem *ret)
 {
     *ret = (Problem){.arena = cli->arena, .diag = cli->diag, .job = job_default()};
-    int64_t gpus = 0;
-    if (!cli_int(cli, "gpus", 1, 1 << 20, &gpus) ||
+    int64_t gpus = 0, imbalance = USUAL_IMBALANCE;
+    if (!cli_int(cli, "imbalance", 100, 100000, &imbalance) ||
+        !cli_int(cli, "gpus", 1, 1 << 20, &gpus) ||
         !cli_int(cli, "global-batch", 1, INT64_C(1) << 40, &ret->job.global_batch) ||
         !cli_int(cli, "seq", 1, INT64_C(1) << 30, &ret->job.sequence))
         return false;
+    ret->imbalance = (int)imbalance;
     Import import;
     ret->model = import_model(cli->arena, cli->diag, cli->args[0], &import);
     ret->cluster = cluster_load(cli->arena, cli->diag, cli->args[1]);

@@ -17,11 +17,15 @@
         {"optimizer", "NAME", "adamw, or muon for matrices of hidden layers (muon,steps=5,...)",   \
          false},                                                                                   \
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
+        {"imbalance", "PERCENT",                                                                   \
+         "rows of experts of the fullest device, in % of an even share (150)", false},             \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
-            "tp cp dp pp tp_by cp_by order zero sp recompute mbs schedule layers ...", true        \
+            "tp cp dp pp ep room zero sp recompute mbs schedule chunks layers\n"                   \
+            "                            tp_by cp_by cp_heads order shard",                        \
+            true                                                                                   \
     }
-enum { ASK_FLAG_COUNT = 7 };
+enum { ASK_FLAG_COUNT = 8 };
 
 /* From args[0] (a model file or a Hugging Face config.json) and args[1] (a cluster file or preset).
  * False after errors. */

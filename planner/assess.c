@@ -164,12 +164,12 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     str_putf(&text, "dp %d x pp %d", pins->dp, pins->pp);
     if (pins->ep > 1)
         str_putf(&text, ", ep %d", pins->ep);
-    if (pins->ep > 1 && pins->room > 0)
+    if (pins->ep > 1 && pins->room > 0 && !brief)
         str_putf(&text, " (room %d %%)", pins->room);
     if (pins->pp > 1)
         str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
     if (pins_chunks(pins) > pins->pp)
-        str_putf(&text, " (%d chunks a stage)", pins_chunks(pins) / pins->pp);
+        str_putf(&text, brief ? " x %d" : " (%d chunks a stage)", pins_chunks(pins) / pins->pp);
     if (pins->cp > 1) {
         str_put(&text, brief ? ", CP" : ", context parallel");
         if (pins->cp_heads > 1)

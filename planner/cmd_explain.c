@@ -27,9 +27,9 @@ static void add_found(Cli *cli, Problem *problem, Search *search, Columns *colum
 
 /* Rungs that fit. */
 static void add_rungs(Cli *cli, Problem *problem, Search *search, Columns *columns,
-                      const Rung *ladder, Str *also)
+                      const Rung *ladder, int rungs, Str *also)
 {
-    for (int i = 0; i < LADDER_RUNGS && columns->n < MOST_COLUMNS; i++) {
+    for (int i = 0; i < rungs && columns->n < MOST_COLUMNS; i++) {
         const Rung *rung = &ladder[i];
         if (rung->fits)
             add_found(cli, problem, search, columns, rung->name, &rung->found, also);
@@ -119,10 +119,11 @@ static void put_sensitivity(Str *str, Cli *cli, const Problem *base, const Pins 
     }
 }
 
-static void put_failed_rungs(Str *str, Arena *arena, const Rung *ladder, const Style *style)
+static void put_failed_rungs(Str *str, Arena *arena, const Rung *ladder, int rungs,
+                             const Style *style)
 {
     bool said = false;
-    for (int i = 0; i < LADDER_RUNGS; i++) {
+    for (int i = 0; i < rungs; i++) {
         if (ladder[i].fits)
             continue;
         if (!said)
@@ -148,7 +149,7 @@ static bool explain(Cli *cli)
     SearchLimits limits = {0};
     search_run(search, &none, &limits, &result);
     Rung ladder[LADDER_RUNGS];
-    ladder_climb(search, ladder);
+    int rungs = ladder_climb(search, &problem, ladder);
     Columns columns = {0};
     vec_push(cli->arena, &columns) = (Column){.title = "this plan", .it = it, .search = &result};
     Str also[MOST_COLUMNS];
@@ -156,15 +157,19 @@ static bool explain(Cli *cli)
         also[i] = str_new(cli->arena);
     if (result.found)
         add_found(cli, &problem, search, &columns, "the fastest", &result.best, also);
-    add_rungs(cli, &problem, search, &columns, ladder, also);
+    add_rungs(cli, &problem, search, &columns, ladder, rungs, also);
     for (int i = 0; i < result.runners && columns.n < MOST_COLUMNS; i++)
         add_found(cli, &problem, search, &columns, arena_printf(cli->arena, "runner-up %d", i + 1),
                   &result.runner[i], also);
     Style style = style_for(str_eq(cli->output, "-") && isatty(STDOUT_FILENO));
     bool good;
     if (cli->json) {
-        Report report = {
-            .arena = cli->arena, .it = it, .search = &result, .ladder = ladder, .style = style};
+        Report report = {.arena = cli->arena,
+                         .it = it,
+                         .search = &result,
+                         .ladder = ladder,
+                         .rungs = rungs,
+                         .style = style};
         json_t *json = report_json(&report);
         json_object_set_new(json, "columns", columns_json(cli->arena, &columns));
         good = cli_write(cli, json_text(cli->arena, json));
@@ -181,7 +186,7 @@ static bool explain(Cli *cli)
         str_putc(&text, '\n');
         columns_put(&text, cli->arena, &columns, &style);
         put_other_names(&text, cli->arena, &columns, also);
-        put_failed_rungs(&text, cli->arena, ladder, &style);
+        put_failed_rungs(&text, cli->arena, ladder, rungs, &style);
         put_sensitivity(&text, cli, &problem, &it->pins, it, &style);
         good = cli_write(cli, text.at);
     }

@@ -201,8 +201,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     } else {
         Rung ladder[LADDER_RUNGS];
         bool climb = (!cli->quiet || cli_has(cli, "html")) && problem->ranks > 1;
-        if (climb)
-            ladder_climb(search, ladder);
+        int rungs = climb ? ladder_climb(search, problem, ladder) : 0;
         if (pins->zero > 0 && answer.it->pins.dp * answer.it->pins.cp == 1) {
             diag_warning(cli->diag, NO_SPAN,
                          "zero=%d has no effect: with dp 1 there is no one to share with",
@@ -213,6 +212,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
                          .it = answer.it,
                          .search = &result,
                          .ladder = climb ? ladder : NULL,
+                         .rungs = rungs,
                          .found = answer.found,
                          .pinned = is_pinned(pins),
                          .defaulted = problem->defaulted,
@@ -240,20 +240,19 @@ int cmd_plan(int argc, char **argv)
         .arguments = "MODEL CLUSTER",
         .about =
             "the fastest placement that fits, and why; -o writes the plan file.\n"
-            "The declared space: tp x cp x dp x pp, micro-batch, 1F1B or GPipe, ZeRO-1, sequence "
-            "parallel,\nrecompute, labels of blocks (time against bytes), and every cut of the "
-            "layers into stages;\npins narrow it. A pinned schedule may also be interleaved "
-            "(chunks=2 or more), zbh1, zbv,\n"
-            "dualpipev, pipedream or 2bw (never drained: gradients of stale weights, nothing "
-            "clipped),\n"
-            "or rows in a file, x.csv: layers are then even over the chunks, or pinned.\n"
-            "Experts are shared by ranks where a pin says so: ep=4, and room=200 for rows of "
-            "twice\n"
-            "an even share (else there is room for all that can come). order=zigzag deals the\n"
+            "The declared space: tp x cp x dp x pp, ep where a model has experts, micro-batch, "
+            "ZeRO-1,\nsequence parallel, recompute, labels of blocks (time against bytes), and "
+            "the schedules 1F1B\nand GPipe with every cut of the layers into stages, zbh1, and "
+            "zbv and interleaved with two\nchunks a stage, with even layers. Pins narrow it. A "
+            "pinned schedule may also have more chunks\n(chunks=4), be dualpipev, pipedream or 2bw "
+            "(never drained: gradients of stale weights, nothing\nclipped), or rows in a file, "
+            "x.csv: layers are then even over the chunks, or pinned.\n"
+            "Ranks that share experts have room for the rows of --imbalance; pins say "
+            "otherwise:\nep=4 alone has "
+            "room for all that can come, room=200 for twice an even share. order=zigzag deals\nthe "
             "sequence out to the cp ranks so that a causal mask leaves all of them equal work.\n"
-            "tp_by=ring lets blocks of the sequence pass by products on tp, which else gather "
-            "them\n"
-            "(with sp=1).",
+            "tp_by=ring lets blocks of the sequence pass by products on tp, which else gather them "
+            "(with\nsp=1).",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

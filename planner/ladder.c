@@ -1,24 +1,28 @@
 /* ladder.c - searches the space of each rung. */
 #include "planner/ladder.h"
 
-void ladder_climb(Search *search, Rung ret[LADDER_RUNGS])
+int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS])
 {
-    static const char *const names[LADDER_RUNGS] = {"data parallel",     "+ ZeRO-1",
-                                                    "+ tensor parallel", "+ sequence parallel",
-                                                    "+ pipeline",        "+ recompute"};
     Pins pins = pins_none();
-    pins.tp = pins.cp = pins.pp = 1;
+    pins.tp = pins.cp = pins.pp = pins.ep = 1;
     pins.zero = pins.sp = pins.recompute = 0;
-    for (int i = 0; i < LADDER_RUNGS; i++) {
-        int *const freed[LADDER_RUNGS] = {NULL,     &pins.zero, &pins.tp,
-                                          &pins.sp, &pins.pp,   &pins.recompute};
-        if (freed[i])
-            *freed[i] = -1;
+    const struct {
+        const char *name;
+        int *freed;
+    } rung[LADDER_RUNGS] = {{"data parallel", NULL},         {"+ ZeRO-1", &pins.zero},
+                            {"+ tensor parallel", &pins.tp}, {"+ sequence parallel", &pins.sp},
+                            {"+ pipeline", &pins.pp},        {"+ recompute", &pins.recompute},
+                            {"+ expert parallel", &pins.ep}};
+    int rungs = problem->routed ? LADDER_RUNGS : LADDER_RUNGS - 1;
+    for (int i = 0; i < rungs; i++) {
+        if (rung[i].freed)
+            *rung[i].freed = -1;
         SearchLimits limits = {.inside = true};
         SearchResult result;
         search_run(search, &pins, &limits, &result);
-        ret[i] = (Rung){names[i], result.found, result.best, result.tightest};
+        ret[i] = (Rung){rung[i].name, result.found, result.best, result.tightest};
     }
+    return rungs;
 }
 
 static const char *largest_part(Arena *arena, const Tightest *tightest)

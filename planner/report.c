@@ -129,6 +129,22 @@ static char *search_line(Arena *arena, const Report *report)
     return text.at;
 }
 
+/* What the space has beside degrees, micro-batches, and yes or no. */
+static char *space_line(Arena *arena, const SearchedSpace *space)
+{
+    Str text = str_new(arena);
+    for (int kind = 0; kind < SCHEDULE_COUNT; kind++)
+        if (space->schedules >> kind & 1)
+            str_putf(&text, "%s%s", text.n ? ", " : "", schedule_info[kind].title);
+    if (space->chunks > 1)
+        str_putf(&text, "; up to %d chunks a stage", space->chunks);
+    if (space->ep > 1 && space->room > 0)
+        str_putf(&text, "; ep to %d, room %d %%", space->ep, space->room);
+    else if (space->ep > 1)
+        str_putf(&text, "; ep to %d, room for all rows", space->ep);
+    return text.at;
+}
+
 static char *verdict_line(Arena *arena, const Report *report)
 {
     const SearchResult *search = report->search;
@@ -204,8 +220,10 @@ void report_head(Str *str, const Report *report)
                           str_gib(arena, it->peak_bytes), str_gib(arena, it->budget_bytes),
                           it->fullest, str_gib(arena, it->plan->cluster->device.margin_bytes)));
     put_line(str, report, "search", search_line(arena, report));
-    if (report->search)
+    if (report->search) {
+        put_line(str, report, "", space_line(arena, &report->search->space));
         put_line(str, report, "", verdict_line(arena, report));
+    }
 }
 
 void report_put(Str *str, const Report *report)

@@ -13,7 +13,8 @@ typedef struct Report {
     Arena *arena;
     const Assessment *it;
     const SearchResult *search; /* NULL: the plan was given, not searched */
-    const Rung *ladder;         /* LADDER_RUNGS, or NULL */
+    const Rung *ladder;         /* or NULL */
+    int rungs;                  /* of the ladder */
     const Found *found;         /* the plan as the search found it, or NULL */
     bool pinned;                /* the search was of a part of the declared space */
     const char *defaulted;      /* the flags whose values nobody gave, or NULL */

@@ -110,6 +110,19 @@ static json_t *tightest_json(const Tightest *tightest)
     return object;
 }
 
+static json_t *space_json(const SearchedSpace *space)
+{
+    json_t *object = json_object(), *schedules = json_array();
+    for (int kind = 0; kind < SCHEDULE_COUNT; kind++)
+        if (space->schedules >> kind & 1)
+            json_array_append_new(schedules, json_string(schedule_text[kind]));
+    json_object_set_new(object, "schedules", schedules);
+    json_object_set_new(object, "chunks", integer(space->chunks));
+    json_object_set_new(object, "ep", integer(space->ep));
+    json_object_set_new(object, "room", integer(space->room));
+    return object;
+}
+
 json_t *search_json(const SearchResult *search)
 {
     const SearchStats *stats = &search->stats;
@@ -127,6 +140,7 @@ json_t *search_json(const SearchResult *search)
     json_object_set_new(object, "illegal", integer(stats->illegal));
     json_object_set_new(object, "plans", integer(stats->plans));
     json_object_set_new(object, "solved", integer(stats->solved));
+    json_object_set_new(object, "space", space_json(&search->space));
     json_object_set_new(object, "gap", json_real(search->complete ? 0 : gap));
     json_object_set_new(object, "wall_ns", integer(stats->wall_ns));
     json_object_set_new(object, "runners_up", runners);
@@ -172,10 +186,10 @@ static json_t *links_json(const Assessment *it)
     return list;
 }
 
-static json_t *ladder_json(const Rung *ladder)
+static json_t *ladder_json(const Rung *ladder, int rungs)
 {
     json_t *list = json_array();
-    for (int i = 0; i < LADDER_RUNGS; i++) {
+    for (int i = 0; i < rungs; i++) {
         json_t *object = ladder[i].fits ? found_json(&ladder[i].found) : json_object();
         json_object_set_new(object, "rung", json_string(ladder[i].name));
         json_object_set_new(object, "fits", json_boolean(ladder[i].fits));
@@ -254,6 +268,6 @@ json_t *report_json(const Report *report)
     if (report->search)
         json_object_set_new(object, "search", search_json(report->search));
     if (report->ladder)
-        json_object_set_new(object, "ladder", ladder_json(report->ladder));
+        json_object_set_new(object, "ladder", ladder_json(report->ladder, report->rungs));
     return object;
 }

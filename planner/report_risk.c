@@ -192,6 +192,25 @@ static void put_checkpoint(Str *str, const Report *report)
                           100 * at.goodput));
 }
 
+/* What happens where routers are less even than the room. */
+static void put_experts(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    int ep = it->pins.ep, room = it->pins.room;
+    if (ep <= 1)
+        return;
+    const char *text =
+        room > 0
+            ? arena_printf(report->arena,
+                           "assumed: no device gets more than %d %% of an even share of the rows "
+                           "of experts. More end the run with one line; times count an even "
+                           "share, and the fullest device is waited for.",
+                           room)
+            : "there is room for all rows that can come; times count an even share of them, and "
+              "the fullest device is waited for.";
+    put_risk(str, report, "experts", text);
+}
+
 static void put_recompute(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -209,6 +228,7 @@ void report_risks(Str *str, const Report *report)
     put_stale(str, report);
     put_bubble(str, report);
     put_imbalance(str, report);
+    put_experts(str, report);
     put_recompute(str, report);
     put_small(str, report);
     put_slow_rank(str, report);
@@ -246,7 +266,7 @@ void report_ladder(Str *str, const Report *report)
     report_question(str, report, "Why not a simpler plan?",
                     report->pinned ? "the best plan of each rung, without the pins"
                                    : "the best plan of each rung, tp inside the fastest domain");
-    for (int i = 0; i < LADDER_RUNGS; i++) {
+    for (int i = 0; i < report->rungs; i++) {
         const Rung *rung = &report->ladder[i];
         bool same = rung->fits && (rung->found.step_ns <= objective_here(report) ||
                                    pins_same(&rung->found.pins, &report->it->pins));

@@ -4,164 +4,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "ir/base/num.h"
 #include "planner/search_in.h"
-
-/* ---- what is kept between runs ---- */
-
-typedef struct KeptVariant {
-    struct KeptVariant *next;
-    VariantKey key;
-    const Variant *variant; /* NULL: no legal placement */
-} KeptVariant;
-
-typedef struct KeptWidth {
-    struct KeptWidth *next;
-    Spread spread;
-    Width *width; /* NULL: no such mesh */
-} KeptWidth;
-
-typedef struct KeptDeck {
-    struct KeptDeck *next;
-    const Variant *variant;
-    DeckKey key;
-    const Deck *deck; /* NULL: no such mesh */
-} KeptDeck;
-
-typedef struct KeptOrder {
-    struct KeptOrder *next;
-    ScheduleKind kind;
-    int stages, micros, chunks;
-    const Schedule *table;
-    const Order *order; /* NULL: such a schedule does not run */
-} KeptOrder;
-
-struct Search {
-    Arena *arena;
-    const Problem *problem;
-    Work work;
-    KeptWidth *widths;
-    KeptVariant *variants;
-    KeptDeck *decks;
-    KeptOrder *orders;
-    int64_t solved;
-};
-
-Search *search_new(const Problem *problem)
-{
-    Arena *arena = arena_new("search");
-    Search *search = ARENA_NEW(arena, Search);
-    *search = (Search){.arena = arena, .problem = problem, .work = work_of(arena, problem)};
-    return search;
-}
-
-void search_free(Search *search)
-{
-    if (search)
-        arena_free(search->arena);
-}
-
-static Width *width_for(Search *search, const Spread *spread)
-{
-    for (const KeptWidth *at = search->widths; at; at = at->next)
-        if (spread_same(&at->spread, spread))
-            return at->width;
-    KeptWidth *kept = ARENA_NEW(search->arena, KeptWidth);
-    /* a width that cannot be is no error of the user's: others can */
-    Width *width = width_new(search->arena, diag_new(search->arena), search->problem, spread);
-    *kept = (KeptWidth){search->widths, *spread, width};
-    search->widths = kept;
-    return width;
-}
-
-int search_labels(Search *search, const Pins *pins)
-{
-    VariantKey key = key_of_pins(pins);
-    Width *width = width_for(search, &key.spread);
-    return width ? width_labels(search->arena, width, &key)->n : 0;
-}
-
-const Variant *search_variant(Search *search, const Pins *pins)
-{
-    VariantKey key = key_of_pins(pins);
-    for (const KeptVariant *at = search->variants; at; at = at->next)
-        if (spread_same(&at->key.spread, &key.spread) && at->key.sp == key.sp &&
-            at->key.recompute == key.recompute && at->key.block == key.block)
-            return at->variant;
-    KeptVariant *kept = ARENA_NEW(search->arena, KeptVariant);
-    *kept = (KeptVariant){.next = search->variants, .key = key};
-    Width *width = width_for(search, &key.spread);
-    if (width)
-        kept->variant = variant_solve(search->arena, diag_new(search->arena), width, &key);
-    search->solved++;
-    search->variants = kept;
-    return kept->variant;
-}
-
-static const Deck *deck_for(Search *search, const Pins *pins)
-{
-    const Variant *variant = search_variant(search, pins);
-    if (!variant)
-        return NULL;
-    bool shared = pins->ep > 1;
-    DeckKey key = {pins->micro_batch, shared ? pins->ep : 1, shared ? pins->room : 0,
-                   pins_split(pins)};
-    for (const KeptDeck *at = search->decks; at; at = at->next)
-        if (at->variant == variant && at->key.micro_batch == key.micro_batch &&
-            at->key.ep == key.ep && at->key.room == key.room && at->key.split == key.split)
-            return at->deck;
-    KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
-    *kept = (KeptDeck){search->decks, variant, key,
-                       deck_new(search->arena, search->problem, variant, &key)};
-    search->decks = kept;
-    return kept->deck;
-}
-
-static const Order *order_for(Search *search, const Pins *pins)
-{
-    ScheduleKind kind = schedule_by_name(pins->schedule);
-    int micros = (int)(search->problem->job.global_batch / (pins->micro_batch * pins->dp));
-    for (const KeptOrder *at = search->orders; at; at = at->next)
-        if (at->kind == kind && at->stages == pins->pp && at->micros == micros &&
-            at->chunks == pins_chunks(pins) && at->table == pins->table)
-            return at->order;
-    KeptOrder *kept = ARENA_NEW(search->arena, KeptOrder);
-    *kept = (KeptOrder){.next = search->orders,
-                        .kind = kind,
-                        .stages = pins->pp,
-                        .micros = micros,
-                        .chunks = pins_chunks(pins),
-                        .table = pins->table};
-    /* a schedule that does not run with these numbers is no error of the user's: others do */
-    const Schedule *rows = pins_rows(search->arena, diag_new(search->arena), pins, micros);
-    if (rows)
-        kept->order = order_new(search->arena, kind, rows);
-    search->orders = kept;
-    return kept->order;
-}
-
-Family *search_family(Search *search, const Pins *pins)
-{
-    const Deck *deck = deck_for(search, pins);
-    const Order *order = deck ? order_for(search, pins) : NULL;
-    if (!order)
-        return NULL;
-    return family_new(search->arena, search->problem, deck, order, pins->dp, pins->zero,
-                      pins->shard);
-}
-
-void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)
-{
-    int layers = problem->net->chain.n - 2, chunks = pins_chunks(pins);
-    ret_first_link[0] = 0;
-    for (int c = 0; c < chunks; c++) {
-        int own = pins->cuts ? pins->cut[c] : layers / chunks + (c > 0 && c <= layers % chunks);
-        ret_first_link[c + 1] = ret_first_link[c] + own + (c == 0) + (c == chunks - 1);
-    }
-}
 
 /* ---- the heap ---- */
 
-typedef enum { LEVEL_WORK, LEVEL_CARDS, LEVEL_TREE } Level;
+typedef enum { LEVEL_WORK, LEVEL_ROWS, LEVEL_CARDS, LEVEL_TREE } Level;
 
 typedef struct HeapItem {
     Family *family; /* from LEVEL_TREE on */
@@ -219,6 +67,7 @@ typedef struct Run {
     Pins *space;     /* without labels */
     bool *simulated; /* per rank */
     int families, best_rank;
+    int64_t budget; /* bytes of a device */
     bool inside;
     Deadline deadline;
     SearchResult *result;
@@ -245,8 +94,8 @@ static int64_t micros_of(const Run *run, const Pins *pins)
 
 static int64_t end_bound(const Run *run, const Pins *pins)
 {
-    if (schedule_info[schedule_by_name(pins->schedule)].flows)
-        return 0; /* nobody waits for the world */
+    if (pins_flow(pins))
+        return 0;
     const Cluster *cluster = run->problem->cluster;
     int width = dtype_bytes(recipe_by_name(run->problem->job.recipe)->gradient);
     return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns;
@@ -333,11 +182,47 @@ static int64_t below_for(const Run *run, int rank)
     return run->result->best.step_ns + (rank < run->best_rank);
 }
 
+/* The rows of its schedule, each as long as its work, and with what they keep. A family with
+ * several chunks on a stage, or with W apart, has one way to be cut, so the longest path through
+ * them bounds its only plan. */
+static void bound_by_rows(Run *run, HeapItem item)
+{
+    const Pins *pins = &run->space[item.rank / MAX_LABELS];
+    const Order *order = search_order(run->search, pins);
+    const Work *work = &run->search->work;
+    int first_link[MAX_CHUNKS + 1];
+    /* rows of steps that flow are a run of several: they bound no single one */
+    bool flows = pins_flow(pins), even = !flows && (!pins_plain(pins) || pins->cuts > 0);
+    if (!order) {
+        run->result->stats.illegal++;
+        return;
+    }
+    search_links(run->problem, pins, first_link);
+    if (!flows &&
+        !rows_fit(work, run->problem, pins, order, even ? first_link : NULL, run->budget)) {
+        run->result->stats.cut_memory++;
+        return;
+    }
+    item.level = LEVEL_ROWS;
+    if (even) {
+        Arena *scratch = arena_new("rows");
+        int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n), last = 0;
+        OrderTimes *times = ARENA_NEW(scratch, OrderTimes);
+        work_rows(work, run->problem, pins, first_link, times);
+        order_simulate(order, times, end);
+        for (int i = 0; i < order->n; i++)
+            last = num_larger(last, end[i]);
+        arena_free(scratch);
+        item.bound = num_larger(item.bound, last + end_bound(run, pins));
+    }
+    heap_push(&run->heap, item);
+}
+
 /* Cards: the work of all links as they are placed. */
 static bool bound_by_deck(Run *run, HeapItem item)
 {
     const Pins at = item_pins(run, &item), *pins = &at;
-    const Deck *deck = deck_for(run->search, pins);
+    const Deck *deck = search_deck(run->search, pins);
     if (!deck)
         return false;
     const Net *net = deck->net;
@@ -490,14 +375,12 @@ static bool inside_domain(const Run *run, const Pins *pins)
 
 static void fill_heap(Run *run, bool inside)
 {
-    const Device *device = &run->problem->cluster->device;
-    int64_t budget = device->memory_bytes - device->margin_bytes;
     for (int i = 0; i < run->families; i++) {
         const Pins *pins = &run->space[i];
         if (inside_domain(run, pins) != inside)
             continue;
         run->result->stats.considered++;
-        if (memory_bound(&run->search->work, run->problem, pins) > budget) {
+        if (memory_bound(&run->search->work, run->problem, pins) > run->budget) {
             run->result->stats.cut_memory++;
             continue;
         }
@@ -561,11 +444,27 @@ static void empty_heap(Run *run)
             continue;
         }
         if (item.level == LEVEL_WORK)
+            bound_by_rows(run, item);
+        else if (item.level == LEVEL_ROWS)
             bound_by_cards(run, item);
         else if (item.level == LEVEL_CARDS)
             bound_by_cuts(run, item);
         else
             search_tree(run, item);
+    }
+}
+
+static void note_space(Run *run)
+{
+    SearchedSpace *space = &run->result->space;
+    space->chunks = space->ep = 1;
+    for (int i = 0; i < run->families; i++) {
+        const Pins *pins = &run->space[i];
+        int chunks = pins_chunks(pins) / pins->pp;
+        space->schedules |= 1u << schedule_by_name(pins->schedule);
+        space->chunks = chunks > space->chunks ? chunks : space->chunks;
+        space->ep = pins->ep > space->ep ? pins->ep : space->ep;
+        space->room = pins->ep > 1 ? pins->room : space->room;
     }
 }
 
@@ -577,11 +476,14 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
                .problem = search->problem,
                .scratch = arena_new("run"),
                .result = ret,
+               .budget = search->problem->cluster->device.memory_bytes -
+                         search->problem->cluster->device.margin_bytes,
                .inside = limits->inside,
                .deadline = {limits->time_ns ? begin + limits->time_ns : 0}};
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
+    note_space(&run);
     run.simulated = ARENA_ARRAY(run.scratch, bool, MAX_LABELS *run.families + 1);
     for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
         fill_heap(&run, wave == 0);

@@ -1,15 +1,18 @@
 /* search.h - the fastest plan of the declared space, exactly.
  *
- * Declared space: tp x dp x pp over the devices, micro-batch, GPipe or 1F1B, ZeRO-1 or not,
- * sequence parallel or not, recompute or not, the label of the blocks, and every cut of the layers
- * into stages; pins narrow it. A pinned schedule may have several
- * chunks on a stage or a backward in two parts: then with even layers, or pinned ones, alone. A
- * *family* is a plan without its cuts. The objective is the segment simulation in integer ns; equal
- * plans are ordered by family: fewer stages, smaller tp, no recompute, no sp, no ZeRO, larger
- * micro-batch, 1F1B before GPipe, the faster label.
+ * Declared space: tp x cp x dp x pp over the devices, micro-batch, ZeRO-1 or not, sequence parallel
+ * or not, recompute or not, the label of the blocks, numbers of dp ranks that share experts where a
+ * model has any (with room for the rows that the job's imbalance brings), and schedules. GPipe and
+ * 1F1B come with every cut of the layers into stages; ZB-H1, and ZB-V and interleaved 1F1B of two
+ * chunks a stage, with even layers alone, or pinned ones. Pins narrow it; more chunks, DualPipeV
+ * and rows of a file are there when they are pinned. A *family* is a plan without its cuts. The
+ * objective is the segment simulation in integer ns; equal plans are ordered by family: fewer
+ * stages, smaller tp, no recompute, no sp, no ZeRO, fewer ranks that share experts, larger
+ * micro-batch, 1F1B before GPipe, ZB-H1, ZB-V and interleaved, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
- * block is solved); cards; the best cuts of the busy paths, within memory; then a tree of cuts
+ * block is solved); the schedule's rows with it, in which what they keep must fit; cards; the best
+ * cuts of the busy paths, within memory; then a tree of cuts
  * under the critical paths of every plan simulated so far. When the smallest bound is no less than
  * the best plan, that plan is optimal; `gap` is what is left when time ran out before. */
 #ifndef LPLAN_PLANNER_SEARCH_H
@@ -50,6 +53,14 @@ typedef struct Tightest {
 
 enum { MAX_RUNNERS = 8 };
 
+/* What the families of a run differ in, beyond degrees, micro-batch and yes or no. */
+typedef struct SearchedSpace {
+    unsigned schedules; /* set of ScheduleKind */
+    int chunks;         /* most of a stage */
+    int ep;             /* most ranks that share experts */
+    int room;           /* where they do: percent of an even share of the rows; 0: for all */
+} SearchedSpace;
+
 typedef struct SearchResult {
     bool found, complete; /* complete: nothing better can exist in the space */
     Found best;
@@ -57,6 +68,7 @@ typedef struct SearchResult {
     int runners;      /* the best plans of other families that were simulated, fastest first */
     Found runner[MAX_RUNNERS];
     Tightest tightest;
+    SearchedSpace space;
     SearchStats stats;
 } SearchResult;
 

@@ -5,33 +5,83 @@
 
 #include "planner/search.h"
 
-/* ---- search_space.c ---- */
+/* ---- search_work.c ---- */
 
-/* What no placement avoids, per class and sequence: matrix products with a parameter of two axes or
- * more, its gradient, attention. */
-typedef struct Work {
-    int64_t *flops; /* of one micro-batch of one sequence, per product */
+/* A matrix product with a parameter of two axes or more, its gradient, or attention. */
+typedef struct WorkProduct {
+    int64_t flops; /* of one micro-batch of one sequence */
+    /* that pass through memory: of parameters and their gradients, whether choices name a part of
+     * them or not, and of all else for one sequence */
+    int64_t named_bytes, param_bytes, moving_bytes;
+    int class;
+    PartKind part;    /* F, I or W */
+    bool again;       /* of forward, and full recompute runs it again, */
+    bool again_early; /* in I for certain */
+} WorkProduct;
+
+/* Elements of a link: parameters, those that choices name a part of, and for one sequence the
+ * values that backward reads, of these the rows that nodes of experts read, and the chain input. */
+typedef struct WorkLink {
+    int64_t params, named, kept, rows, inputs;
+} WorkLink;
+
+/* What no placement avoids, of one form of the model. */
+typedef struct WorkForm {
+    const Net *net;
+    WorkProduct *product; /* of the classes */
     int n;
-    bool *again;                   /* a forward product that full recompute runs again */
-    int *times;                    /* links that have it */
-    int64_t params, expert_params; /* these are a part of those */
-    int64_t kept,
-        inputs; /* elements of all links' values that backward reads, and of their chain inputs */
+    WorkLink *link, all; /* of the chain; their sum */
+} WorkForm;
+
+typedef struct Work {
+    WorkForm form[2]; /* as it is read, and so that experts may live apart from the tokens */
 } Work;
 Work work_of(Arena *arena, const Problem *problem);
 /* Ns of all links for one micro-batch, forward and backward, on tp ranks: never more than any
  * card's sum. */
 int64_t work_ns(const Work *work, const Problem *problem, const Pins *pins);
+/* The same of each chunk and part: rows of no plan with these cuts are shorter, and hops nothing.
+ */
+void work_rows(const Work *work, const Problem *problem, const Pins *pins, const int *first_link,
+               OrderTimes *ret);
 /* The least makespan of `micros` passes through `stages` stages that share `work` as suits best:
  * stages before the busiest have to run once before it begins. */
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros);
 /* Bytes that a rank of some stage needs at least: its share of weights, gradients and optimizer
  * state, and of one micro-batch's saved values. */
 int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins);
+/* Can stages that keep as many micro-batches as these rows ask for fit the budget, with these cuts,
+ * or NULL: with some cuts? False only when they cannot. */
+bool rows_fit(const Work *work, const Problem *problem, const Pins *pins, const Order *order,
+              const int *first_link, int64_t budget);
+
+/* ---- search_keep.c ---- */
+
+typedef struct KeptWidth KeptWidth;
+typedef struct KeptVariant KeptVariant;
+typedef struct KeptOrder KeptOrder;
+
+struct Search {
+    Arena *arena;
+    const Problem *problem;
+    Work work;
+    KeptWidth *widths;
+    KeptVariant *variants;
+    KeptOrder *orders[SCHEDULE_COUNT];
+    int64_t solved;
+};
+
+/* The cards of complete pins: NULL when their layers cannot be placed so, or share no experts. */
+const Deck *search_deck(Search *search, const Pins *pins);
+/* Their schedule; NULL when it does not run with these numbers. */
+const Order *search_order(Search *search, const Pins *pins);
+
+/* ---- search_space.c ---- */
 
 /* One chunk on every stage, and backward in one part: busy paths bound such plans. */
 bool pins_plain(const Pins *pins);
 bool pins_split(const Pins *pins);
+bool pins_flow(const Pins *pins); /* from step to step: nobody waits for the world */
 
 /* ---- search_cuts.c ---- */
 

@@ -264,6 +264,11 @@ bool problem_read(Problem *problem)
     return problem->routed != NULL;
 }
 
+int problem_imbalance(const Problem *problem)
+{
+    return problem->imbalance > 0 ? problem->imbalance : USUAL_IMBALANCE;
+}
+
 bool net_has_experts(const Net *net)
 {
     for (int c = 0; c < net->classes.n; c++)

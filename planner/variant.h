@@ -22,12 +22,17 @@ typedef struct Problem {
                     none */
     Cluster *cluster;
     Job job;
+    int imbalance; /* rows of the experts of the fullest rank, in percent of an even share; 0: not
+                      said */
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
 } Problem;
 
 /* Reads the model for the job's sequence length; false after errors. */
 bool problem_read(Problem *problem);
+/* What was said of the imbalance of experts, or what is assumed. */
+enum { USUAL_IMBALANCE = 150 };
+int problem_imbalance(const Problem *problem);
 /* Do choices of a net pick experts that ranks could share? */
 bool net_has_experts(const Net *net);
 

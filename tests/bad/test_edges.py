@@ -95,7 +95,7 @@ def one_block(model):
 SHAPES = [
     ("a model without layers", no_layers, "tp=2,dp=2", OK),
     ("positions in a link of their own", positions_apart, "tp=2,pp=2", OK),
-    ("layers that share their weights", layers_twice, "tp=2,pp=2", PROVEN),
+    ("layers that share their weights", layers_twice, "tp=2,pp=2,schedule=1f1b", PROVEN),
     ("layers that share their weights in one stage", layers_twice, "dp=4", PROVEN),
     ("windows in turn", windows_in_turn, "tp=2,pp=2", OK),
     ("one block for all", one_block, "tp=1,dp=4", r"model.json:\d+:\d+: error: a chain of one link"),

@@ -69,6 +69,21 @@ static const char *llama_config(Arena *arena, int heads, int layers, int vocabul
         width, layers, heads, heads / 2, 2 * width, vocabulary, tied ? "true" : "false");
 }
 
+static const char *mixtral_config(Arena *arena, int heads, int layers, int vocabulary, int experts,
+                                  int chosen)
+{
+    int width = 16 * heads;
+    return arena_printf(
+        arena,
+        "{\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"],"
+        " \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d,"
+        " \"num_key_value_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,"
+        " \"max_position_embeddings\": 64, \"hidden_act\": \"silu\","
+        " \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"tie_word_embeddings\": false,"
+        " \"num_local_experts\": %d, \"num_experts_per_tok\": %d}",
+        width, layers, heads, heads / 2, 2 * width, vocabulary, experts, chosen);
+}
+
 /* Figures that make every term matter: compute, launches, links and memory are all of one order. */
 static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
 {
@@ -126,7 +141,7 @@ Problem *problem_deep(Arena *arena, int layers, bool tied, int64_t batch)
     return problem;
 }
 
-Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
+static Problem *random_job(Arena *arena, Dice *rng)
 {
     Problem *problem = ARENA_NEW(arena, Problem);
     int inner = 1 << dice(rng, 1, 2), outer = 1 << dice(rng, 0, 1);
@@ -136,6 +151,23 @@ Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
     problem->job.sequence = 16 << dice(rng, 0, 2);
     problem->job.recipe = dice(rng, 0, 1) ? "fp32" : "bf16";
     problem->cluster = small_cluster(arena, rng, inner, outer);
+    return problem;
+}
+
+Problem *problem_sparse(Arena *arena, Dice *rng, int most_layers)
+{
+    Problem *problem = random_job(arena, rng);
+    problem->cluster->device.memory_bytes *= 3;
+    int layers = (int)dice(rng, 1, most_layers), vocabulary = (int)dice(rng, 2, 40) * 16;
+    int experts = 4 << dice(rng, 0, 1), chosen = (int)dice(rng, 1, 2);
+    problem->imbalance = (int)dice(rng, 0, 1) * 200;
+    read_config(problem, mixtral_config(arena, 2, layers, vocabulary, experts, chosen));
+    return problem;
+}
+
+Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
+{
+    Problem *problem = random_job(arena, rng);
     int heads = 2 << dice(rng, 0, 1), layers = (int)dice(rng, 2, most_layers),
         vocabulary = (int)dice(rng, 2, 40) * 16;
     read_config(problem, llama_config(arena, heads, layers, vocabulary, dice(rng, 0, 1)));

@@ -419,7 +419,7 @@ def test_trace():
 def test_page():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "page.html")
-        good("plan", *SMALL, "--pin", "pp=4", "-q", "--html", path)
+        good("plan", *SMALL, "--pin", "pp=4,schedule=1f1b", "-q", "--html", path)
         text = pathlib.Path(path).read_text(encoding="utf-8")
         assert text.count("<svg") == text.count("</svg>") == 3, "memory, time, pipeline"
         assert not re.search(r"https?:|<script|<link|src=", text), "one file, no script"

@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
-enum { PROBLEMS = 100 };
+enum { PROBLEMS = 100, SPARSE_PROBLEMS = 16 };
 
 /* ---- brute force ---- */
 
@@ -50,6 +50,31 @@ static void every_cut(Brute *brute, int stage)
     }
 }
 
+/* The one way that the space has to cut a family of several chunks, or of W apart. */
+static void even_cuts(Brute *brute, const Problem *problem, const Pins *pins)
+{
+    int chunks = brute->family->order->chunks, first_link[MAX_CHUNKS + 1];
+    search_links(problem, pins, first_link);
+    for (int c = 0; c < chunks; c++)
+        if (first_link[c + 1] <= first_link[c])
+            return;
+    brute->plans++;
+    for (int s = 0; s < brute->family->order->stages; s++)
+        if (family_bytes(brute->family, first_link, s).all > family_budget(brute->family))
+            return;
+    brute->fitting++;
+    int64_t ns = family_segment(brute->family, first_link, brute->end);
+    brute->best = ns < brute->best ? ns : brute->best;
+}
+
+static void every_plan(Brute *brute, const Problem *problem, const Pins *pins)
+{
+    if (pins_plain(pins))
+        every_cut(brute, 0);
+    else
+        even_cuts(brute, problem, pins);
+}
+
 static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, int64_t *ret_plans,
                            int64_t *ret_fitting, int64_t *ret_labelled)
 {
@@ -65,7 +90,7 @@ static int64_t brute_force(Arena *arena, const Problem *problem, Search *search,
                 continue;
             brute.labelled += labels > 1;
             brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
-            every_cut(&brute, 0);
+            every_plan(&brute, problem, &pins);
         }
     *ret_labelled += brute.labelled;
     *ret_plans += brute.plans;
@@ -73,45 +98,79 @@ static int64_t brute_force(Arena *arena, const Problem *problem, Search *search,
     return brute.best;
 }
 
+typedef struct Tally {
+    int problems;
+    int64_t plans, fitting, nothing, simulated, labelled, chosen;
+    int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
+} Tally;
+
+static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
+{
+    Search *search = search_new(problem);
+    Pins none = pins_none();
+    SearchLimits limits = {0};
+    SearchResult result;
+    search_run(search, &none, &limits, &result);
+    int64_t best =
+        brute_force(arena, problem, search, &tally->plans, &tally->fitting, &tally->labelled);
+    assert_true(result.complete);
+    assert_int_equal(result.found, best < INT64_MAX);
+    if (result.found)
+        assert_int_equal(result.best.step_ns, best);
+    else
+        assert_true(result.tightest.known);
+    tally->problems++;
+    tally->nothing += !result.found;
+    tally->simulated += result.stats.plans;
+    tally->chosen += result.found && result.best.pins.block != NONE;
+    tally->apart += result.found && !pins_plain(&result.best.pins);
+    tally->shared += result.found && result.best.pins.ep > 1;
+    assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
+                                                  result.stats.simulated + result.stats.open);
+    search_free(search);
+    problem_free(problem);
+}
+
 static void test_equals_brute_force(void **state)
 {
     (void)state;
     Dice rng = {2024, 0};
-    int64_t plans = 0, fitting = 0, nothing = 0, simulated = 0, labelled = 0, chosen = 0;
+    Tally tally = {0};
     for (int i = 0; i < PROBLEMS; i++) {
         Arena *arena = arena_new("brute");
-        Problem *problem = problem_random(arena, &rng, 6);
-        Search *search = search_new(problem);
-        Pins none = pins_none();
-        SearchLimits limits = {0};
-        SearchResult result;
-        search_run(search, &none, &limits, &result);
-        int64_t best = brute_force(arena, problem, search, &plans, &fitting, &labelled);
-        assert_true(result.complete);
-        assert_int_equal(result.found, best < INT64_MAX);
-        if (result.found)
-            assert_int_equal(result.best.step_ns, best);
-        else
-            assert_true(result.tightest.known);
-        nothing += !result.found;
-        simulated += result.stats.plans;
-        chosen += result.found && result.best.pins.block != NONE;
-        assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
-                                                      result.stats.simulated + result.stats.open);
-        search_free(search);
-        problem_free(problem);
+        check_equals_brute_force(arena, problem_random(arena, &rng, 6), &tally);
         arena_free(arena);
     }
     /* the problems must be worth something: memory matters, and most have an answer */
-    assert_true(plans > 50000);
-    assert_true(fitting > plans / 10 && fitting < plans);
-    assert_true(nothing > 0 && nothing < PROBLEMS / 2);
-    assert_true(simulated < plans / 20);
-    assert_true(labelled > PROBLEMS && chosen > 0);
+    assert_true(tally.plans > 50000);
+    assert_true(tally.fitting > tally.plans / 10 && tally.fitting < tally.plans);
+    assert_true(tally.nothing > 0 && tally.nothing < PROBLEMS / 2);
+    assert_true(tally.simulated < tally.plans / 20);
+    assert_true(tally.labelled > PROBLEMS && tally.chosen > 0 && tally.apart > 0);
     print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n"
-                  "# %lld families had a choice of labels, %lld answers chose one\n",
-                  (long long)plans, (long long)fitting, (long long)nothing, PROBLEMS,
-                  (long long)simulated, (long long)labelled, (long long)chosen);
+                  "# %lld families had a choice of labels, %lld answers chose one; %lld have "
+                  "several chunks, or W apart\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.nothing,
+                  PROBLEMS, (long long)tally.simulated, (long long)tally.labelled,
+                  (long long)tally.chosen, (long long)tally.apart);
+}
+
+/* Models with experts, which ranks may share: with and without them the best plan is the best. */
+static void test_equals_brute_force_with_experts(void **state)
+{
+    (void)state;
+    Dice rng = {77, 0};
+    Tally tally = {0};
+    for (int i = 0; i < SPARSE_PROBLEMS; i++) {
+        Arena *arena = arena_new("sparse");
+        check_equals_brute_force(arena, problem_sparse(arena, &rng, 3), &tally);
+        arena_free(arena);
+    }
+    assert_true(tally.shared > 0 && tally.shared < SPARSE_PROBLEMS);
+    assert_true(tally.fitting < tally.plans);
+    print_message("# %lld plans, %lld fit; %lld of %d answers share experts\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.shared,
+                  SPARSE_PROBLEMS);
 }
 
 /* Inside one family nothing is left to other families: the tree of cuts must find the best itself.
@@ -119,7 +178,7 @@ static void test_equals_brute_force(void **state)
 static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
                        int64_t *ret_late)
 {
-    Family *family = search_family(search, pins);
+    Family *family = pins_plain(pins) ? search_family(search, pins) : NULL;
     if (!family)
         return;
     Brute brute = {.best = INT64_MAX, .family = family};
@@ -147,7 +206,7 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
         Pins deep = pins_none(), *space;
         for (deep.pp = 2; deep.pp <= problem->ranks; deep.pp *= 2) {
             int families = search_space(problem, &deep, arena, &space);
-            for (int k = 0; k < 12 && families > 0; k++)
+            for (int k = 0; k < 30 && families > 0; k++)
                 check_cuts(arena, search, &space[dice(&rng, 0, families - 1)], &cuts, &late);
         }
         search_free(search);
@@ -275,16 +334,42 @@ static void random_cuts(Dice *rng, int links, int stages, int *ret)
     }
 }
 
+/* Rows that are as long as their work end before those of the plan; what it keeps fits where the
+ * plan does. */
+static void check_rows(Arena *arena, const Problem *problem, const Work *work, const Pins *pins,
+                       Family *family, const int *first_link, int64_t ns)
+{
+    const Order *order = family->order;
+    int64_t *end = ARENA_ARRAY(arena, int64_t, order->n), bytes = 0;
+    OrderTimes times;
+    work_rows(work, problem, pins, first_link, &times);
+    order_simulate(order, &times, end);
+    for (int i = 0; i < order->n; i++)
+        assert_true(end[i] <= ns);
+    for (int s = 0; s < order->stages; s++) {
+        int64_t own = family_bytes(family, first_link, s).all;
+        bytes = own > bytes ? own : bytes;
+    }
+    assert_true(rows_fit(work, problem, pins, order, first_link, bytes));
+    if (pins_plain(pins))
+        assert_true(rows_fit(work, problem, pins, order, NULL, bytes));
+}
+
 static void check_bounds(Arena *arena, Dice *rng, const Problem *problem, Search *search,
                          const Work *work, const Pins *pins)
 {
     Family *family = search_family(search, pins);
     if (!family)
         return;
-    int first_link[MAX_STAGES + 1];
+    int first_link[MAX_CHUNKS + 1];
     int64_t *end = ARENA_ARRAY(arena, int64_t, family->order->n);
-    random_cuts(rng, problem->net->chain.n, pins->pp, first_link);
+    if (pins_chunks(pins) > problem->net->chain.n)
+        return;
+    random_cuts(rng, problem->net->chain.n, pins_chunks(pins), first_link);
     int64_t ns = family_segment(family, first_link, end);
+    check_rows(arena, problem, work, pins, family, first_link, ns);
+    if (!pins_plain(pins))
+        return;
     assert_true(pipeline_bound(work_ns(work, problem, pins), pins->pp, family->order->micros) <=
                 ns);
     CutTable *fixed = cuts_table(arena, family, first_link, INT64_MAX);
@@ -308,9 +393,9 @@ static void test_no_bound_is_above(void **state)
 {
     (void)state;
     Dice rng = {7, 0};
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 40; i++) {
         Arena *arena = arena_new("bounds");
-        Problem *problem = problem_random(arena, &rng, 6);
+        Problem *problem = i < 30 ? problem_random(arena, &rng, 6) : problem_sparse(arena, &rng, 4);
         Search *search = search_new(problem);
         Work work = work_of(arena, problem);
         Pins none = pins_none(), *space;
@@ -452,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_equals_brute_force_with_experts),
         cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
         cmocka_unit_test(test_few_micro_batches_are_few_plans),
         cmocka_unit_test(test_labels_are_a_pareto_set),
