@@ -147,9 +147,32 @@ static void add_path(Account *account, int stage, Stream stream, const Path *pat
     }
 }
 
+/* The steps of a bucket's whole matrices. */
+static void add_matrices(Account *account, int stage, const StageBucket *bucket)
+{
+    const CardMatrix *matrix = bucket->matrix;
+    for (int i = 0; matrix && i < matrix->body->backward.n; i++) {
+        const Inst *inst = &matrix->body->backward.at[i];
+        account->times->steps += bucket->matrices;
+        if (!inst_is_collective(inst))
+            continue;
+        int64_t ns = price_inst(&account->family->deck->pricer, matrix->body, inst);
+        Traffic want = {.step = STEP_MOVE,
+                        .move = inst->move.kind,
+                        .atoms = list_set(&inst->move.atoms),
+                        .level = atoms_level(matrix->body->mesh, &inst->move.atoms),
+                        .stream = STREAM_BLOCK,
+                        .what = traffic_matrices};
+        add(account, &want, stage, bucket->matrices, inst_wire_bytes(matrix->body, inst), ns,
+            bucket->matrices * ns);
+    }
+    if (matrix)
+        account->times->stage[stage].flops += bucket->matrices * matrix->flops;
+}
+
 /* Sums over the buckets of all chunks of a stage. */
 typedef struct BucketSums {
-    int64_t reduce, gather, squares, update;
+    int64_t reduce, gather, squares, update, block;
 } BucketSums;
 
 static BucketSums bucket_sums(Account *account, int stage)
@@ -164,6 +187,8 @@ static BucketSums bucket_sums(Account *account, int stage)
             sums.gather += cost->bucket[b].gather_ns;
             sums.squares += cost->bucket[b].sumsq_ns;
             sums.update += cost->bucket[b].update_ns;
+            if (cost->bucket[b].matrix)
+                sums.block += cost->bucket[b].matrices * cost->bucket[b].matrix->block_ns;
         }
     }
     return sums;
@@ -222,6 +247,7 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
                  gathered, gather);
         add_path(account, stage, STREAM_WEIGHT, &group->fetch, homed.fetches, home, weight,
                  homed.stall, homed.ns);
+        add_matrices(account, stage, bucket);
     }
 }
 
@@ -237,8 +263,9 @@ static void add_end(Account *account, int stage, const StageEnd *at, int64_t ste
     int64_t waited = at->norm - at->row_end - squares;
     int64_t world = at->world_ns;
     int64_t begin = at->world_end + launch;
-    own->spent_ns[SPENT_COMPUTE] += squares + launch + update;
-    own->busy_ns[STREAM_COMPUTE] += squares + launch + update;
+    own->spent_ns[SPENT_COMPUTE] += squares + launch + update - sums.block;
+    own->spent_ns[SPENT_BLOCK] += sums.block;
+    own->busy_ns[STREAM_COMPUTE] += squares + launch + update - sums.block;
     own->spent_ns[SPENT_GRADIENT] += waited + at->update_ns - update;
     own->spent_ns[SPENT_WORLD] += world;
     own->spent_ns[SPENT_BUBBLE] +=

@@ -159,11 +159,110 @@ static int other_home(const Net *net, int class, int param, bool *ret_second)
     return NONE;
 }
 
-static void add_param(Card *card, const Net *net, int class, int param, const int64_t *acc_end)
+bool card_same_matrix(const CardMatrix *a, const CardMatrix *b)
+{
+    return a && b ? a->unit == b->unit && memcmp(&a->key, &b->key, sizeof a->key) == 0 : a == b;
+}
+
+typedef struct Shelved {
+    CardMatrix matrix;
+    Mesh mesh;
+    Cluster cluster;
+    const Recipe *recipe;
+    Muon muon;
+} Shelved;
+
+struct StepShelf {
+    Arena *arena;
+    VEC(Shelved *) list;
+};
+
+StepShelf *step_shelf_new(Arena *arena)
+{
+    StepShelf *shelf = ARENA_NEW(arena, StepShelf);
+    shelf->arena = arena;
+    return shelf;
+}
+
+static bool same_mesh(const Mesh *a, const Mesh *b)
+{
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->atom[i].extent == b->atom[i].extent && a->atom[i].level == b->atom[i].level;
+    return same;
+}
+
+static bool same_muon(const Muon *a, const Muon *b)
+{
+    return a->steps == b->steps && a->nesterov == b->nesterov;
+}
+
+static const CardMatrix *shelf_find(const StepShelf *shelf, const Shelved *own)
+{
+    for (int i = 0; shelf && i < shelf->list.n; i++) {
+        const Shelved *at = shelf->list.at[i];
+        if (card_same_matrix(&at->matrix, &own->matrix) && at->recipe == own->recipe &&
+            same_mesh(&at->mesh, &own->mesh) && same_muon(&at->muon, &own->muon) &&
+            memcmp(&at->cluster, &own->cluster, sizeof own->cluster) == 0)
+            return &at->matrix;
+    }
+    return NULL;
+}
+
+static void price_matrix(Arena *arena, const Pricer *pricer, const Body *block, int param,
+                         Shelved *ret)
+{
+    CardMatrix *matrix = &ret->matrix;
+    matrix->body = matrix_body(arena, block->net, block->graph, param, &matrix->key, &ret->mesh,
+                               pricer->recipe, pricer->cluster, pricer->job);
+    const InstList *list = &matrix->body->backward;
+    const int64_t *price = card_prices(arena, pricer, matrix->body);
+    for (int i = 0; i < list->n; i++) {
+        matrix->ns += price[i];
+        matrix->block_ns += inst_is_collective(&list->at[i]) ? price[i] : 0;
+        matrix->flops += inst_flops(matrix->body, &list->at[i]);
+    }
+    matrix->scratch_bytes = matrix->body->backward_temp_bytes;
+}
+
+/* Of this parameter's matrices; NULL when its elements are stepped one by one. */
+static const CardMatrix *matrix_of(Arena *arena, const Pricer *pricer, const Card *card, int param)
 {
     const Body *body = card->body;
+    const Copy *acc = &body->copies.at[body->acc_copy[param]];
+    StepShelf *shelf = pricer->steps;
+    Shelved *own = ARENA_NEW(arena, Shelved);
+    int64_t count, elements;
+    if (!matrix_key(body->net, body->graph, param, &acc->place, body->mesh, pricer->job,
+                    &own->matrix.key, &count, &elements))
+        return NULL;
+    own->matrix.unit = matrix_unit(count, elements);
+    for (int g = 0; g < card->groups; g++)
+        if (card_same_matrix(card->group[g].matrix, &own->matrix))
+            return card->group[g].matrix;
+    own->mesh = *pricer->mesh;
+    own->cluster = *pricer->cluster;
+    own->recipe = pricer->recipe;
+    own->muon = pricer->job->muon;
+    const CardMatrix *known = shelf_find(shelf, own);
+    if (known)
+        return known;
+    Shelved *kept = ARENA_NEW(shelf ? shelf->arena : arena, Shelved);
+    *kept = *own;
+    price_matrix(shelf ? shelf->arena : arena, pricer, body, param, kept);
+    if (shelf)
+        vec_push(shelf->arena, &shelf->list) = kept;
+    return &kept->matrix;
+}
+
+static void add_param(Arena *arena, const Pricer *pricer, Card *card, int class, int param,
+                      const int64_t *acc_end)
+{
+    const Body *body = card->body;
+    const Net *net = pricer->net;
     if (body->acc_copy[param] == NONE)
         return;
+    const CardMatrix *matrix = matrix_of(arena, pricer, card, param);
     const Copy *acc = &body->copies.at[body->acc_copy[param]];
     AtomSet sharded = place_sharded(&acc->place);
     bool second;
@@ -173,7 +272,7 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
     for (int g = 0; g < card->groups && !group; g++) {
         CardGroup *at = &card->group[g];
         if (at->sharded == sharded && at->partial == acc->place.partial && at->tied == tied &&
-            at->rate == rate)
+            at->rate == rate && card_same_matrix(at->matrix, matrix))
             group = at;
     }
     bool decay = body->graph->params.at[param].decay;
@@ -183,6 +282,7 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
                              .partial = acc->place.partial,
                              .tied = tied,
                              .rate = rate,
+                             .matrix = matrix,
                              .second = second,
                              .decay_first = decay,
                              .decay_runs = 1};
@@ -190,7 +290,10 @@ static void add_param(Card *card, const Net *net, int class, int param, const in
         group->decay_runs += group->decay_last != decay;
     }
     group->decay_last = decay;
-    group->elements += (acc->elements + 15) / 16 * 16;
+    int64_t grain = matrix ? matrix->unit : 16;
+    group->elements += (acc->elements + grain - 1) / grain * grain;
+    if (matrix)
+        card->scratch_bytes = num_larger(card->scratch_bytes, matrix->scratch_bytes);
     group->ready_ns = acc_end[param] > group->ready_ns ? acc_end[param] : group->ready_ns;
 }
 
@@ -218,13 +321,13 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     price += body->backward.n;
     card.weight = run_list(body, &body->weight, price, acc_end);
     card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
+    card.scratch_bytes = scratch_bytes(body);
     for (int p = 0; p < graph->params.n; p++)
-        add_param(&card, net, class, p, acc_end);
+        add_param(arena, pricer, &card, class, p, acc_end);
     card.in_bytes = copy_bytes(body, body->in);
     card.out_bytes = copy_bytes(body, body->out);
     card.grad_in_bytes = copy_bytes(body, body->grad_in);
     card.grad_out_bytes = copy_bytes(body, body->grad_out);
-    card.scratch_bytes = scratch_bytes(body);
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
         if (copy->home == HOME_DATA)
@@ -259,8 +362,9 @@ Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, con
     deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
     if (ep > 1)
         deck->net->room_percent = key->room > 0 ? key->room : 0;
-    deck->pricer =
-        (Pricer){problem->cluster, deck->net, &deck->mesh, recipe_by_name(problem->job.recipe), 0};
+    deck->pricer = (Pricer){
+        problem->cluster, deck->net,     &deck->mesh, recipe_by_name(problem->job.recipe), 0,
+        &problem->job,    problem->steps};
     deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);
     for (int c = 0; c < deck->net->classes.n; c++) {
         ClassPlan *plan = &variant->class[c];

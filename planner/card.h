@@ -5,7 +5,7 @@
 #ifndef LPLAN_PLANNER_CARD_H
 #define LPLAN_PLANNER_CARD_H
 
-#include "ir/lower/body.h"
+#include "ir/lower/matrix.h"
 #include "planner/variant.h"
 
 /* One pass over the link, forward or backward, on the compute and the block stream. */
@@ -18,13 +18,27 @@ typedef struct CardSegment {
     int64_t flops;                /* of matrix products, recomputed ones included */
 } CardSegment;
 
+/* Steps of whole matrices by kind, mesh, machine and optimizer: many cards have the same. */
+typedef struct StepShelf StepShelf;
+StepShelf *step_shelf_new(Arena *arena);
+
+/* The step of the whole matrices of a group. */
+typedef struct CardMatrix {
+    MatrixKey key;
+    const Body *body;
+    int64_t unit;                /* elements that one takes in its group */
+    int64_t ns, block_ns, flops; /* of one: all, its collectives, its products */
+    int64_t scratch_bytes;
+} CardMatrix;
+
 /* Parameters of the link that take one path to their optimizer: a part of a Program's group. */
 typedef struct CardGroup {
     AtomSet sharded, partial;     /* of their accumulators, on the card's mesh */
     double rate;                  /* Param.rate of all of them */
+    const CardMatrix *matrix;     /* they are whole matrices of one kind; or NULL */
     int tied;                     /* the other home link of a tied parameter, or NONE */
     bool second;                  /* this is the second use of it */
-    int64_t elements;             /* local, each parameter padded to 16 */
+    int64_t elements;             /* local, each parameter padded to 16, or to whole units */
     int64_t ready_ns;             /* in backward (in W where it is split): all are complete */
     bool decay_first, decay_last; /* of its first and last parameter, in order */
     int decay_runs;               /* runs of parameters with one decay flag */
@@ -61,6 +75,8 @@ typedef struct Deck {
 } Deck;
 /* NULL when there is no such mesh, or experts do not divide. */
 Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, const DeckKey *key);
+/* Both step by elements, or the same kind of matrices. */
+bool card_same_matrix(const CardMatrix *a, const CardMatrix *b);
 /* Lengths of the instructions of a body, list after list. */
 int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body);
 

@@ -9,8 +9,8 @@ enum { STEPS_AT_MOST = 150000 };
 void plan_time_rows(Plan *plan, const Net *net)
 {
     Arena *scratch = arena_new("times");
-    Pricer pricer = {plan->cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
-                     plan->state_atoms};
+    Pricer pricer = {plan->cluster,     net,        &plan->mesh, recipe_by_name(plan->job.recipe),
+                     plan->state_atoms, &plan->job, NULL};
     bool split = schedule_splits(plan_rows(scratch, diag_new(scratch), plan));
     int64_t *ns[PART_COUNT] = {NULL};
     for (int part = 0; part < (split ? PART_COUNT : PART_I); part++)

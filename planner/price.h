@@ -23,6 +23,8 @@ typedef struct Pricer {
     const Mesh *mesh;
     const Recipe *recipe;
     AtomSet state_atoms;
+    const Job *job;          /* whose optimizer it is */
+    struct StepShelf *steps; /* where cards find steps of matrices they have seen, or NULL */
 } Pricer;
 
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */

@@ -141,9 +141,12 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
 
 static bool in_backward(const Step *step)
 {
-    return step->inst && !(step->inst >= step->body->forward.at &&
-                           step->inst < step->body->forward.at + step->body->forward.n);
+    return step->inst && step->bucket == NONE &&
+           !(step->inst >= step->body->forward.at &&
+             step->inst < step->body->forward.at + step->body->forward.n);
 }
+
+const char *const traffic_matrices = "blocks of matrices";
 
 const char *inst_traffic(const Body *body, const Inst *inst)
 {
@@ -159,7 +162,7 @@ static const char *what_moves(const Step *step)
         return "tied gradients";
     case STEP_MOVE:
         if (step->inst)
-            return inst_traffic(step->body, step->inst);
+            return step->bucket == NONE ? inst_traffic(step->body, step->inst) : traffic_matrices;
         return step->move->kind == MOVE_ALL_GATHER ? "weights" : "weight gradients";
     default:
         return step->message == MSG_ACTIVATION ? "activations" : "activation gradients";
@@ -438,8 +441,8 @@ StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, Tra
                       .times = times,
                       .trace = trace,
                       .rounds = rounds};
-    sim.pricer =
-        (Pricer){plan->cluster, program->net, &plan->mesh, program->recipe, plan->state_atoms};
+    sim.pricer = (Pricer){plan->cluster,     program->net, &plan->mesh, program->recipe,
+                          plan->state_atoms, &plan->job,   NULL};
     fill_prices(&sim);
     sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->chunks * plan->micro_batches * rounds);
     sim.world = ARENA_ARRAY(scratch, Meeting, rounds);

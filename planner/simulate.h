@@ -61,6 +61,8 @@ typedef struct StepTimes {
                            */
 } StepTimes;
 
+/* What collectives in the steps of whole matrices carry. */
+extern const char *const traffic_matrices;
 /* What a collective of a body carries, in the words of Traffic. */
 const char *inst_traffic(const Body *body, const Inst *inst);
 /* The row of this kind of traffic, added when new. */

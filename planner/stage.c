@@ -5,6 +5,7 @@
 
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
+#include "ir/lower/matrix_row.h"
 
 static int links_of(const Family *family)
 {
@@ -102,7 +103,7 @@ static const Group *flat_group(Family *family, const Group *like, bool whole, in
 {
     for (const FlatPath *path = family->paths; path; path = path->next)
         if (path->group.sharded == like->sharded && path->group.partial == like->partial &&
-            path->whole == whole)
+            path->group.share.n == like->share.n && path->whole == whole)
             return &path->group;
     FlatPath *path = ARENA_NEW(family->arena, FlatPath);
     *path = (FlatPath){.next = family->paths, .whole = whole, .group = *like};
@@ -134,6 +135,7 @@ typedef struct StageGroup {
     bool tied;
     bool whole; /* shared with another chunk of the stage */
     double rate;
+    const CardMatrix *matrix;                /* or NULL */
     int share, gradient_share, weight_share; /* ranks that cut the homes */
     int *open;                    /* per link of the stage: the highest that uses its elements */
     int64_t *block;               /* per link of the stage: elements, 0 where it has none */
@@ -161,7 +163,8 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
         if (at->cut.sharded == sharded && at->cut.partial == partial && at->tied == tied &&
-            at->whole == whole && at->rate == card->rate)
+            at->whole == whole && at->rate == card->rate &&
+            card_same_matrix(at->matrix, card->matrix))
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
@@ -170,6 +173,7 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
                           .tied = tied,
                           .whole = whole,
                           .rate = card->rate,
+                          .matrix = card->matrix,
                           .share = list_extent(&family->mesh, &cut.share),
                           .gradient_share = list_extent(&family->mesh, &cut.gradient_share),
                           .weight_share = list_extent(&family->mesh, &cut.weight_share),
@@ -182,6 +186,35 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
 }
 
 enum { MAX_GROUPS = 32 };
+
+/* A bucket of the group closes when it has so many elements, and ends at a multiple of *ret_grain.
+ */
+static int64_t bucket_limit(const Family *family, const StageGroup *group, int64_t *ret_grain)
+{
+    *ret_grain = group->matrix ? group->matrix->unit * group->share : 1;
+    return num_larger(family->bucket_bytes / dtype_bytes(family->pricer.recipe->gradient),
+                      *ret_grain);
+}
+
+/* As group_lay_matrices: dealt to no more ranks than there are matrices, padded behind buckets. */
+static void lay_matrices(const Family *family, StageGroup *group, int links)
+{
+    int64_t all = 0, grain, held = 0;
+    for (int i = 0; i < links; i++)
+        all += group->block[i];
+    group_narrow(&family->mesh, &group->cut, all / group->matrix->unit);
+    group->share = list_extent(&family->mesh, &group->cut.share);
+    group->gradient_share = list_extent(&family->mesh, &group->cut.gradient_share);
+    group->weight_share = list_extent(&family->mesh, &group->cut.weight_share);
+    int64_t limit = bucket_limit(family, group, &grain);
+    for (int i = links - 1; i >= 0; i--) {
+        held += group->block[i];
+        if (held >= limit || i == 0) {
+            group->elements += (held + grain - 1) / grain * grain;
+            held = 0;
+        }
+    }
+}
 
 /* Backward runs the links downwards: where that of link i begins in a row of W (or of the whole),
  * and its W in a row of I and W together. */
@@ -223,7 +256,9 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
     for (int g = 0; g < ret->n; g++) {
         StageGroup *group = &ret->at[g];
         int64_t grain = 16 * (int64_t)group->share;
-        for (int i = 0; i < end - begin; i++) {
+        if (group->matrix)
+            lay_matrices(family, group, end - begin);
+        for (int i = 0; !group->matrix && i < end - begin; i++) {
             group->block[i] = (group->block[i] + grain - 1) / grain * grain;
             group->elements += group->block[i];
         }
@@ -233,10 +268,13 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 /* ---- buckets ---- */
 
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
-                               int open_link, int64_t elements, int runs, StageCost *cost)
+                               int open_link, int64_t filled, int runs, StageCost *cost)
 {
     const Recipe *recipe = family->pricer.recipe;
     const Device *device = &family->problem->cluster->device;
+    int64_t grain;
+    bucket_limit(family, group, &grain);
+    int64_t elements = (filled + grain - 1) / grain * grain;
     const Group *flat = flat_group(family, &group->cut, group->whole, group->elements);
     int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight);
     int64_t share = elements / group->share;
@@ -259,6 +297,11 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .fetch_ns = flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
     };
+    if (group->matrix) { /* the first rank has no padding before the others do */
+        bucket->matrix = group->matrix;
+        bucket->matrices = (filled < share ? filled : share) / group->matrix->unit;
+        bucket->update_ns = bucket->matrices * group->matrix->ns;
+    }
     if (flat->buffered)
         bucket->fold_ns = price_stream(device, 3 * elements / group->gradient_share * gradient) +
                           device->launch_ns;
@@ -269,7 +312,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
 /* From the last link, whose gradients are complete first, down. */
 static void cut_group(Family *family, const StageGroup *group, int begin, int end, StageCost *cost)
 {
-    int64_t limit = family->bucket_bytes / dtype_bytes(family->pricer.recipe->gradient);
+    int64_t grain, limit = bucket_limit(family, group, &grain);
     int64_t elements = 0, ready = 0, whole = 0;
     int runs = 0, lowest = end, open = begin;
     for (int i = end - begin - 1; i >= 0; i--)
@@ -368,8 +411,8 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         cost->weight_bytes += home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
         cost->gradient_bytes +=
             home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
-        cost->state_bytes +=
-            (2 + recipe->has_master) * num_align64(share * dtype_bytes(recipe->master));
+        cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
+                             num_align64(share * dtype_bytes(recipe->master));
     }
 }
 

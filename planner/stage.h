@@ -43,6 +43,8 @@ typedef struct StageBucket {
     int64_t scatter_ns, fold_ns; /* its gradients in every micro-batch, and what is added of those
                                     before it; the last one's is part of reduce_ns */
     int64_t share_bytes;         /* of gradients, for the tied sum */
+    const CardMatrix *matrix;    /* of whole matrices, or NULL; */
+    int64_t matrices;            /* those of the rank that has most */
 } StageBucket;
 
 typedef struct StageCost {

@@ -6,6 +6,7 @@
 
 #include "ir/lower/keep.h"
 
+#include "planner/card.h"
 #include "planner/resize.h"
 
 /* For how many micro-batches a step, and in flight, classes are solved: a plan's own numbers would
@@ -254,6 +255,7 @@ const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *ke
 bool problem_read(Problem *problem)
 {
     Reading reading = {1, problem->job.sequence, 1, false};
+    problem->steps = step_shelf_new(problem->arena);
     Json model = json_root(problem->model);
     problem->net = model_read_as(problem->arena, problem->diag, model, &reading);
     problem->routed = NULL;
@@ -288,8 +290,9 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
         return NULL;
     if (spread->zigzag)
         width->net->runs = 2 * (spread->cp / spread->cp_heads);
-    width->pricer = (Pricer){problem->cluster, width->net, &width->mesh,
-                             recipe_by_name(problem->job.recipe), 0};
+    width->pricer = (Pricer){
+        problem->cluster, width->net,    &width->mesh, recipe_by_name(problem->job.recipe), 0,
+        &problem->job,    problem->steps};
     MovePrice moves = pricer_moves(&width->pricer);
     width->paths = path_table_new(arena, &width->mesh, width->net, &moves);
     return width;

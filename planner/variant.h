@@ -26,6 +26,7 @@ typedef struct Problem {
                       said */
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
+    struct StepShelf *steps; /* of whole matrices that were lowered for cards: card.h */
 } Problem;
 
 /* Reads the model for the job's sequence length; false after errors. */

@@ -160,11 +160,3 @@ int64_t matrix_unit(int64_t count, int64_t elements)
 {
     return count == 1 ? (elements + 15) / 16 * 16 : elements;
 }
-
-int matrix_share(const Mesh *mesh, const AtomList *share, int64_t matrices)
-{
-    AtomList list = *share;
-    while (list.n > 0 && list_extent(mesh, &list) > matrices)
-        list.n--;
-    return list.n;
-}

@@ -34,8 +34,5 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
 /* The elements that a matrix takes in its group, where a rank's block of a tensor has `count` of
  * them: matrices that are tensors of their own begin at multiples of 16. */
 int64_t matrix_unit(int64_t count, int64_t elements);
-/* Of the atoms that would cut the state, how many first ones `matrices` whole ones can be dealt to
- * without more ranks than matrices. */
-int matrix_share(const Mesh *mesh, const AtomList *share, int64_t matrices);
 
 #endif

@@ -58,6 +58,17 @@ static int bucket_first(const StageProgram *stage, const Group *group, int last,
     return 0;
 }
 
+void group_narrow(const Mesh *mesh, Group *group, int64_t matrices)
+{
+    AtomList *list[] = {&group->share, &group->gradient_share, &group->weight_share};
+    while (list_extent(mesh, &group->share) > matrices)
+        group->share.at[--group->share.n] = 0;
+    int atoms = group->share.n;
+    for (int k = 1; k < 3; k++)
+        for (; list[k]->n > atoms; list[k]->n--)
+            list[k]->at[list[k]->n - 1] = 0;
+}
+
 /* Where the chunk with fewest matrices has fewer than there are ranks, they are dealt to fewer. */
 static void narrow_shares(const Program *program, const StageProgram *stage, Group *group)
 {
@@ -67,11 +78,7 @@ static void narrow_shares(const Program *program, const StageProgram *stage, Gro
         int64_t elements = elements_between(group, first, last);
         fewest = elements < fewest ? elements : fewest;
     }
-    AtomList *list[] = {&group->share, &group->gradient_share, &group->weight_share};
-    int atoms = matrix_share(&program->plan->mesh, &group->share, fewest / group->unit);
-    for (int k = 0; k < 3; k++)
-        for (; list[k]->n > atoms; list[k]->n--)
-            list[k]->at[list[k]->n - 1] = 0;
+    group_narrow(&program->plan->mesh, group, fewest / group->unit);
 }
 
 void group_lay_matrices(Program *program, StageProgram *stage, int g)

@@ -8,6 +8,9 @@
  * and the elements that a matrix takes in its group; NONE and 1 for what is moved by elements. */
 int program_matrix(Program *program, const Graph *graph, int param, const Placement *home,
                    int64_t *ret_unit);
+/* Cuts the homes of a group over no more ranks than there are whole matrices: over the first atoms
+ * of its lists. */
+void group_narrow(const Mesh *mesh, Group *group, int64_t matrices);
 /* Where the members of a group of whole matrices lie, and its buckets, which are pushed. No bucket
  * and no share ends within a matrix. */
 void group_lay_matrices(Program *program, StageProgram *stage, int group);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/plan_job.h"
 #include "planner/assess.h"
 #include "tests/check.h"
 #include "tests/planner/problems.h"
@@ -12,7 +13,7 @@ typedef struct Case {
     const char *model, *cluster;
     int devices;
     int64_t batch, sequence;
-    const char *recipe, *pins;
+    const char *recipe, *pins; /* "fp32 muon": by another optimizer than AdamW */
 } Case;
 
 static const Case cases[] = {
@@ -30,6 +31,11 @@ static const Case cases[] = {
     {"llama-10m", "host", 4, 8, 128, "fp32", "pp=4"},
     {"llama-10m", "host", 4, 8, 128, "fp32", "dp=4,mbs=2"},
     {"llama-10m", "host", 4, 8, 128, "fp32", "tp=4"},
+    {"llama-10m", "host", 1, 8, 128, "fp32 muon", "tp=1"},
+    {"llama-10m", "host", 4, 8, 128, "bf16 muon", "dp=4,zero=1,mbs=2"},
+    {"llama-10m", "host", 8, 8, 128, "fp32 muon", "tp=2,dp=2,pp=2,sp=1,zero=1"},
+    {"llama-3-8b", "dgx-h100", 64, 64, 8192, "bf16 muon", "tp=8,sp=1,dp=4,pp=2,zero=1"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16 muon", "dp=32,zero=1,recompute=full"},
     {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=8"},
     {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=2,pp=4"},
     {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "tp=2,dp=2,pp=2"},
@@ -56,8 +62,14 @@ typedef struct Made {
 static Made make(const Case *at)
 {
     Made made = {.arena = arena_new("agree")};
+    char *recipe = arena_strdup(made.arena, at->recipe), *optimizer = strchr(recipe, ' ');
+    if (optimizer)
+        *optimizer++ = 0;
     made.problem = problem_example(made.arena, at->model, at->cluster, at->devices, at->batch,
-                                   at->sequence, at->recipe);
+                                   at->sequence, recipe);
+    if (optimizer)
+        assert_true(
+            job_set_optimizer(made.arena, made.problem->diag, optimizer, &made.problem->job));
     Pins pins = pins_given(made.problem, at->pins);
     made.search = search_new(made.problem);
     made.family = search_family(made.search, &pins);

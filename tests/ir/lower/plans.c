@@ -132,8 +132,8 @@ Program *program_timed(Arena *arena, const PlanCase *what, const RowTimes *times
     Problem problem;
     Net *net;
     Plan *plan = make(arena, what, &problem, &net);
-    Pricer pricer = {problem.cluster, net, &plan->mesh, recipe_by_name(plan->job.recipe),
-                     plan->state_atoms};
+    Pricer pricer = {problem.cluster,   net,        &plan->mesh, recipe_by_name(plan->job.recipe),
+                     plan->state_atoms, &plan->job, NULL};
     MovePrice price = pricer_moves(&pricer);
     return program_build(arena, plan, net, &price, times);
 }
