@@ -163,7 +163,7 @@ static bool step_matrices(const Net *net, int i, const EvalAdam *adam, double lr
     if (adam->muon.steps == 0 || !param_is_matrix(graph, info->param, &shape))
         return false;
     Arena *arena = arena_new("matrices");
-    const Graph *step = matrix_step(arena, net, graph, info->param, &adam->muon, adam->eps);
+    const Graph *step = matrix_step(arena, net, graph, info->param, &adam->muon);
     int64_t each = value_elements(step->net, &step->values.at[step->params.at[0].value]);
     double decay = adam->decay;
     for (int64_t at = 0; at < eval_param_elements(net, i); at += each) {

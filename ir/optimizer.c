@@ -36,7 +36,8 @@ Optimizer optimizer_make(Arena *arena, const AdamW *adamw)
 
 Muon muon_default(void)
 {
-    return (Muon){.steps = 5, .momentum = 0.95, .nesterov = true, .rate = 1, .match_rms = true};
+    return (Muon){
+        .steps = 5, .momentum = 0.95, .eps = 1e-7, .nesterov = true, .rate = 1, .match_rms = true};
 }
 
 /* Some node finds its rows by index (experts, a table): they are things apart, not one matrix. */
@@ -166,8 +167,7 @@ static void put_operands(Sheet *sheet, const Net *net, const Value *value, Value
                              k < MATRIX_COEF ? shape->rows + shape->cols : 0, dim);
 }
 
-Graph *matrix_step(Arena *arena, const Net *net, const Graph *graph, int param, const Muon *muon,
-                   double eps)
+Graph *matrix_step(Arena *arena, const Net *net, const Graph *graph, int param, const Muon *muon)
 {
     Sheet sheet = {.arena = arena};
     if (!param_is_matrix(graph, param, &sheet.shape))
@@ -189,7 +189,7 @@ Graph *matrix_step(Arena *arena, const Net *net, const Graph *graph, int param, 
     ValueId square = put(&sheet, OP_MUL, "square_of", pair, NULL, x, x, NONE);
     ValueId norm2 =
         put(&sheet, OP_REDUCE, "norm2", arena_printf(arena, "%s->", all), NULL, square, NONE, NONE);
-    Attrs inverse = {.curve = {.kind = CURVE_RSQRT, .a = 1, .b = eps * eps}};
+    Attrs inverse = {.curve = {.kind = CURVE_RSQRT, .a = 1, .b = muon->eps * muon->eps}};
     ValueId factor = put(&sheet, OP_CURVE, "factor", "->", &inverse, norm2, NONE, NONE);
     ValueId spread = put(&sheet, OP_BROADCAST, "factors", arena_printf(arena, "->%s", all), NULL,
                          factor, NONE, NONE);

@@ -27,16 +27,16 @@ Optimizer optimizer_make(Arena *arena, const AdamW *adamw);
 /* Jordan et al. 2024, Muon: the momentum of a matrix is replaced by the nearest matrix with equal
  * singular values (by `steps` rounds of a Newton-Schulz iteration with a quintic polynomial). */
 typedef struct Muon {
-    int steps; /* rounds; 0: no matrix is moved so */
-    double momentum;
+    int steps;            /* rounds; 0: no matrix is moved so */
+    double momentum, eps; /* eps, squared, is added to the squared Frobenius norm */
     bool nesterov;
     double rate;    /* the learning rate of matrices is this many times that of the others */
     bool match_rms; /* a step has the root mean square of one of AdamW, 0.2 sqrt(max(rows, columns))
                        (Liu et al. 2025, Moonlight); else sqrt(max(1, rows / columns)), as its
                        authors have it */
 } Muon;
-Muon muon_default(void); /* of a job that asks for it: 5 rounds, momentum 0.95, Nesterov's, rate 1,
-                            steps as long as AdamW's */
+Muon muon_default(void); /* of a job that asks for it: 5 rounds, momentum 0.95, eps 1e-7,
+                            Nesterov's, rate 1, steps as long as AdamW's */
 
 /* How the tensor of a parameter is one matrix, or a stack of them (experts): its last two stored
  * axes, each a run of the value's axes. */
@@ -63,9 +63,7 @@ enum {
 
 /* The step of one matrix as a class of its own, in a net of its own: einsums of whole matrices and
  * rows, all of backward. What it makes of the weight and of the moment are the gradients of these
- * parameters, to be written over them. Extents are those of the axes behind the stack; eps is added
- * (squared) to the squared Frobenius norm. */
-Graph *matrix_step(Arena *arena, const Net *net, const Graph *graph, int param, const Muon *muon,
-                   double eps);
+ * parameters, to be written over them. Extents are those of the axes behind the stack. */
+Graph *matrix_step(Arena *arena, const Net *net, const Graph *graph, int param, const Muon *muon);
 
 #endif

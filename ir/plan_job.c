@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const keys[] = {"momentum", "nesterov", "steps", "rate", "match"};
-enum { KEYS = 5, MOST_STEPS = 32 };
+static const char *const keys[] = {"momentum", "nesterov", "steps", "rate", "match", "eps"};
+enum { KEYS = 6, MOST_STEPS = 32 };
 
 static bool set_match(const char *word, Muon *muon)
 {
@@ -31,6 +31,10 @@ static bool set_key(const char *key, const char *value, Muon *muon)
     if (str_eq(key, "nesterov")) {
         muon->nesterov = number == 1;
         return number == 0 || number == 1;
+    }
+    if (str_eq(key, "eps")) {
+        muon->eps = number;
+        return number > 0 && number <= 1;
     }
     if (str_eq(key, "rate")) {
         muon->rate = number;
@@ -70,7 +74,7 @@ bool job_set_optimizer(Arena *arena, Diag *diag, const char *text, Job *ret)
                    value ? value : "");
         diag_help(diag,
                   "momentum=0.95, nesterov=0|1, steps=1..%d, rate=R (times the learning "
-                  "rate), match=rms|shape",
+                  "rate), match=rms|shape, eps=1e-7",
                   MOST_STEPS);
         return false;
     }
@@ -80,9 +84,9 @@ bool job_set_optimizer(Arena *arena, Diag *diag, const char *text, Job *ret)
 json_t *job_muon_json(const Job *job)
 {
     const Muon *muon = &job->muon;
-    return json_pack("{s:f,s:b,s:i,s:f,s:s}", keys[0], muon->momentum, keys[1], muon->nesterov,
+    return json_pack("{s:f,s:b,s:i,s:f,s:s,s:f}", keys[0], muon->momentum, keys[1], muon->nesterov,
                      keys[2], muon->steps, keys[3], muon->rate, keys[4],
-                     muon->match_rms ? "rms" : "shape");
+                     muon->match_rms ? "rms" : "shape", keys[5], muon->eps);
 }
 
 bool job_read_muon(Json object, Job *ret)
@@ -96,7 +100,8 @@ bool job_read_muon(Json object, Job *ret)
                 json_opt_bool(object, keys[1], &muon->nesterov) &&
                 json_opt_int(object, keys[2], 1, MOST_STEPS, &steps) &&
                 json_opt_num(object, keys[3], 1e-9, 1e6, &muon->rate) &&
-                json_opt_str(object, keys[4], &match);
+                json_opt_str(object, keys[4], &match) &&
+                json_opt_num(object, keys[5], 1e-30, 1, &muon->eps);
     muon->steps = (int)steps;
     if (!good || set_match(match, muon))
         return good;

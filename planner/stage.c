@@ -78,14 +78,6 @@ typedef struct FlatPath {
     Group group;
 } FlatPath;
 
-int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
-{
-    int n = list_extent(mesh, &move->atoms);
-    if (move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE)
-        return count / n;
-    return move->kind == MOVE_ALL_GATHER ? count * n : count;
-}
-
 /* How homes of a group with these sets are cut; whole: but for the state's. */
 static Group cut_of(const Family *family, AtomSet sharded, AtomSet partial, bool whole)
 {

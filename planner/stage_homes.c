@@ -220,3 +220,13 @@ void stage_add_homes(const Family *family, int begin, int end, int64_t *const ow
     cost->transient_bytes += cost->fetched_bytes + cost->buffer_bytes;
     arena_free(scratch);
 }
+
+/* ---- moves of flat buckets ---- */
+
+int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
+{
+    int n = list_extent(mesh, &move->atoms);
+    if (move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE)
+        return count / n;
+    return move->kind == MOVE_ALL_GATHER ? count * n : count;
+}

@@ -180,8 +180,9 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
             return cell->round == step->round || !cell->trained
                        ? NULL
                        : "gathers a weight that this step has not updated:";
-        return cell->round == version_read(run, step) - 1 ? NULL
-                                                          : "reads a weight of the wrong step:";
+        return cell->round == version_read(run, step) - 1 || !cell->trained
+                   ? NULL
+                   : "reads a weight of the wrong step:";
     case REGION_MOMENT1:
     case REGION_MOMENT2:
     case REGION_MASTER:

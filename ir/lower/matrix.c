@@ -131,7 +131,7 @@ static AtomSet atoms_of(const MatrixKey *key)
 Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, const MatrixKey *key,
                   const Mesh *mesh, const Recipe *recipe, const Cluster *cluster, const Job *job)
 {
-    Graph *step = matrix_step(arena, net, graph, param, &job->muon, job->eps);
+    Graph *step = matrix_step(arena, net, graph, param, &job->muon);
     ClassPlan *plan = ARENA_NEW(arena, ClassPlan);
     class_plan_alloc(arena, step, plan);
     fill_homes(key, plan);
@@ -142,7 +142,7 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
         Arena *scratch = arena_new("matrix");
         Muon few = job->muon;
         few.steps = few.steps > 2 ? 2 : few.steps;
-        Graph *small = matrix_step(scratch, net, graph, param, &few, job->eps);
+        Graph *small = matrix_step(scratch, net, graph, param, &few);
         ClassPlan homes;
         class_plan_alloc(scratch, small, &homes);
         fill_homes(key, &homes);

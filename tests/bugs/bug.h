@@ -21,6 +21,7 @@ typedef enum {
     TAP_ORDER,     /* one rank takes two collectives in the other order */
     TAP_NO_UPDATE, /* one replica leaves an update out */
     TAP_OWNERS,    /* a replica counts in the norm beside its owner */
+    TAP_SHARD,     /* one rank steps a matrix that begins in the middle of one */
     TAP_OVERLAP,   /* two areas of the layout share bytes */
     TAP_COUNT
 } TapKind;
@@ -39,7 +40,8 @@ struct Bug {
     const char *id;   /* of CONTRACTS 1.14 */
     const char *what; /* a line for the table */
     const char *(*model)(Arena *arena);
-    bool may_not_read; /* the model has an op that may not be there yet */
+    bool may_not_read;     /* the model has an op that may not be there yet */
+    const char *optimizer; /* NULL: AdamW */
     int64_t batch, sequence;
     TrialSpec spec;
     const char *plans[MAX_PLANS]; /* pins; a '!' before them: must be refused */

@@ -92,6 +92,12 @@ static bool tap_step(void *context, Step *step)
             return true;
         tap->hit = true;
         return false;
+    case TAP_SHARD:
+        if (tap->hit || step->coordinate != last || !step->inst || step->bucket == NONE)
+            return true;
+        step->from_element += step->count / 2;
+        tap->hit = true;
+        return true;
     case TAP_OWNERS: /* a rank that owns nothing counts what the bucket's owner counts */
         if (is_optimizer(tap, step, tap->program->sumsq) && step->count > 0 &&
             tap->owner.count == 0)
@@ -142,6 +148,8 @@ static const char *const says[TAP_COUNT][PIECES] = {
     [TAP_RECV] = {"rank ", "step ", "ring, slot ", "does not wait for"},
     [TAP_ORDER] = {"ranks ", "micro-batch ", "disagree about what they do together"},
     [TAP_OWNERS] = {"elements ", "of group ", "have two owners in the norm, ranks "},
+    [TAP_SHARD] = {"rank ", "bucket ", "step ",
+                   "steps another matrix than the next of this rank's"},
     [TAP_OVERLAP] = {"stage 0", "scratch", "share bytes "},
 };
 

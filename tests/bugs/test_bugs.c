@@ -40,7 +40,8 @@ Trial *bug_trial(Arena *arena, const Bug *bug, const char *pins, const char **re
                      .batch = bug->batch,
                      .sequence = bug->sequence,
                      .pins = pins,
-                     .recipe = "fp64",
+                     .recipe =
+                         bug->optimizer ? arena_printf(arena, "fp64 %s", bug->optimizer) : "fp64",
                      .bucket_bytes = 500};
     PlanRefusal refusal;
     Net *net;

@@ -26,18 +26,15 @@ ABSENT = {
 # it is named in ELSEWHERE the line says that it is missing.
 WAITS = {
     "T30": ("fp16 with a loss scale", ["--recipe", "fp16"]),
-    "T47": ("an optimizer of whole matrices", ["--optimizer", "muon"]),
     "T49": ("bf16 trainers", None),
 }
 NAMES = {
     "T30": "overflow on one rank only",
-    "T47": "an optimizer of whole matrices steps on a shard",
     "T49": "norms drift in bf16",
 }
 # Id -> the test that came with the feature, and what in its file is about the row.
 ELSEWHERE = {
     "T30": ("e2e_numerics", "tests/e2e/test_numerics.py", "check_overflow"),
-    "T47": ("e2e_numerics", "tests/e2e/test_numerics.py", "T47"),
     "T49": ("e2e_numerics", "tests/e2e/test_numerics.py", "T49"),
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/plan_job.h"
 #include "planner/import_hf.h"
 #include "planner/make.h"
 #include "tests/check.h"
@@ -77,8 +78,12 @@ static Plan *try(Arena *arena, const PlanCase *what, Problem *problem, Net **ret
     problem->ranks = what->ranks ? what->ranks : pins_ranks(what->pins);
     problem->job.global_batch = what->batch;
     problem->job.sequence = what->sequence;
+    const char *optimizer = what->recipe ? strchr(what->recipe, ' ') : NULL;
+    if (optimizer && !job_set_optimizer(arena, diag, optimizer + 1, &problem->job))
+        return NULL;
     if (what->recipe)
-        problem->job.recipe = what->recipe;
+        problem->job.recipe =
+            arena_printf(arena, "%.*s", (int)strcspn(what->recipe, " "), what->recipe);
     const char *root = getenv("LPLAN_SOURCE_ROOT");
     if (what->model[0] == '{')
         problem->model = json_parse(arena, diag, "model.json", what->model, strlen(what->model));

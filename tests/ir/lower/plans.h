@@ -10,7 +10,7 @@ typedef struct PlanCase {
     int ranks;               /* 0: as many as the pins say */
     int64_t batch, sequence; /* of the job */
     const char *pins;        /* "tp=2,pp=2,schedule=1f1b" */
-    const char *recipe;      /* NULL: fp32 */
+    const char *recipe;      /* NULL: fp32; "fp64 muon": with another optimizer than AdamW */
     int64_t bucket_bytes;    /* 0: the planner's */
 } PlanCase;
 

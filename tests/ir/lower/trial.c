@@ -151,6 +151,8 @@ Trial *trial_new(Arena *arena, Plan *plan, const Net *net, const TrialSpec *spec
     plan->job.clip = spec->clip;
     plan->job.eps = 1e4;
     trial->lr = 0.1 * plan->job.eps;
+    plan->job.muon.rate /= plan->job.eps; /* steps of matrices are not: their own size, and */
+    plan->job.muon.eps = 1e-3;            /* less than the rounding of one with small gradients */
     plan->job.decay = 0.01 / trial->lr;
     trial->param = net_random_params(arena, net, spec->seed);
     for (int p = 0; p < net->params.n; p++) /* norms near 1, so that steps stay small */
