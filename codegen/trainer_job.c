@@ -5,6 +5,8 @@
 static void print_states(Trainer *t, Emit *out)
 {
     bool fewer = t->program->matrices.n > 0; /* second moments than first ones */
+    if (fewer)
+        emit_line(out, "lp_sparse_state(\"exp_avg_sq\");");
     if (any_cut(t)) {
         emit_line(out, "const int count = boxes_of(s, &moments[rank->stage], WEIGHTS, parts);");
         emit_line(out, "LpPart *boxes = parts + count;");
@@ -40,6 +42,8 @@ static void print_master_states(Trainer *t, Emit *out)
     emit_line(out, "LpPart *first = parts + count, *second = first + count;");
     emit_line(out, "%s_of(s, held, MOMENT1, first);", of);
     bool fewer = t->program->matrices.n > 0;
+    if (fewer)
+        emit_line(out, "lp_sparse_state(\"exp_avg_sq\");");
     emit_line(out, "%s%s_of(s, held, MOMENT2, second);", fewer ? "const int squares = " : "", of);
     emit_line(out, "const LpState states[] = {");
     emit_line(out, "    {\"model\", parts, count, LP_F32},");

@@ -271,6 +271,9 @@ typedef struct LpState {
     int count;
     LpDtype dtype; /* in the file */
 } LpState;
+/* Not every tensor has this kind of state: those that no rank has are zero in its files. Said
+ * before lp_begin; of one kind. */
+void lp_sparse_state(const char *name);
 
 /* Emitted before the first step of a trainer with checkpoints, instead of lp_load (collective).
  * With --resume all states come from the checkpoint, else states[0] as in lp_load, and the others

@@ -93,6 +93,8 @@ struct LpSelf {
     bool moved;      /* some message finished since the waiter last looked */
     bool measured;   /* what lies outside the arena, and it fits */
 
+    const char *sparse_state; /* a kind of state that not every tensor has, or NULL */
+
     LpData *data;
     LpLog *log;
     LpWatch *watch;

@@ -211,7 +211,7 @@ static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *st
     for (int i = 0; i < count; i++) {
         snprintf(tail, sizeof tail, ".part/%s.safetensors", states[i].name);
         path_join(path, dir, steps_done, tail);
-        lp_save(path, states[i].parts, states[i].count, states[i].dtype);
+        lp_save_state(path, &states[i]);
     }
     if (!first)
         return;

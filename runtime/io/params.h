@@ -8,4 +8,7 @@
  * model. */
 void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int count);
 
+/* lp_save of one kind of state, of which tensors may have none (collective). */
+void lp_save_state(const char *path, const LpState *state);
+
 #endif

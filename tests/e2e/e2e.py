@@ -70,9 +70,9 @@ def model_file(name):
     return {**json.loads((HERE / "models" / f"{name}.json").read_text()), "name": name}
 
 
-def plan(model, pins, path, batch, seq, recipe="fp32", cluster=HOST):
+def plan(model, pins, path, batch, seq, recipe="fp32", cluster=HOST, optimizer="adamw"):
     lplan("plan", model, cluster, "--gpus", ranks_of(pins), "--global-batch", batch, "--seq", seq,
-          "--recipe", recipe, "--pin", pin_text(pins), "-o", path, "--quiet")
+          "--recipe", recipe, "--optimizer", optimizer, "--pin", pin_text(pins), "-o", path, "--quiet")
     return path
 
 
