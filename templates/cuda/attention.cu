@@ -47,6 +47,10 @@ struct LpAttention {
     float softcap;
     const float *slopes;
     const int *starts;
+    const int *words; /* nothing is dropped here */
+    unsigned below;
+    float kept;
+    long long run, runs;
 };
 
 extern __shared__ float lp_shared[];
@@ -56,11 +60,29 @@ LP_DEVICE int lp_clamp(long long x, int low, int high)
     return x < low ? low : x > high ? high : (int)x;
 }
 
+LP_DEVICE long long lp_at(const LpAttention &a, long long place)
+{
+    return a.runs ? lp_position(place, a.run, a.runs) : place;
+}
+
+/* Of a sequence that is dealt out: no query of [i0, i0 + n) sees a key of [j0, j0 + m) by its
+ * position. */
+LP_DEVICE bool lp_hidden(const LpAttention &a, int i0, int n, int j0, int m)
+{
+    long long q_least, q_most, k_least, k_most;
+    if (!a.runs) {
+        return false;
+    }
+    lp_reach(a.base_q + i0, n, a.run, a.runs, &q_least, &q_most);
+    lp_reach(a.base_k + j0, m, a.run, a.runs, &k_least, &k_most);
+    return (a.causal && q_most < k_least) || (a.window > 0 && q_least - k_most >= a.window);
+}
+
 /* Of sequence b of the batch. */
 LP_DEVICE bool lp_sees(const LpAttention &a, long long b, int i, int j)
 {
-    const long long query = a.base_q + i;
-    const long long key = a.base_k + j;
+    const long long query = lp_at(a, a.base_q + i);
+    const long long key = lp_at(a, a.base_k + j);
     bool sees = i < a.s && j < a.t && (!a.causal || query >= key) &&
                 (a.window <= 0 || query - key < a.window);
 #if LP_BENT
@@ -74,6 +96,11 @@ LP_DEVICE bool lp_sees(const LpAttention &a, long long b, int i, int j)
 /* The keys that the queries [i0, i0 + n) may see, the first on a tile border. */
 LP_DEVICE void lp_keys_seen(const LpAttention &a, long long b, int i0, int n, int *first, int *last)
 {
+    if (a.runs) { /* not one range: tiles are asked one by one */
+        *first = 0;
+        *last = a.t;
+        return;
+    }
     const long long shift = a.base_q + i0 - a.base_k;
     long long from = a.window > 0 ? shift - a.window + 1 : 0;
     long long to = a.causal ? shift + n : a.t;
@@ -102,6 +129,11 @@ LP_DEVICE void lp_keys_seen(const LpAttention &a, long long b, int i0, int n, in
  */
 LP_DEVICE void lp_queries_seeing(const LpAttention &a, int j0, int n, int *first, int *last)
 {
+    if (a.runs) {
+        *first = 0;
+        *last = a.s;
+        return;
+    }
     const long long shift = a.base_k + j0 - a.base_q;
     long long from = a.causal ? shift : 0;
     long long to = a.window > 0 ? shift + n - 1 + a.window : a.s;
@@ -129,7 +161,7 @@ LP_DEVICE float lp_score(const LpAttention &a, int head, int i, int j, float s, 
         *slope = 1.0f - t * t;
     }
     if (a.slopes) {
-        s += a.slopes[head] * (float)(a.base_k + j - a.base_q - i);
+        s += a.slopes[head] * (float)(lp_at(a, a.base_k + j) - lp_at(a, a.base_q + i));
     }
 #endif
     (void)head;
@@ -307,6 +339,9 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     }
     for (int j0 = first; j0 < last; j0 += LP_ROWS) {
         const int keys = min(LP_ROWS, a.t - j0);
+        if (lp_hidden(a, i0, rows, j0, keys)) {
+            continue;
+        }
         lp_load_tile<LP_D>(ks, k + (k_row + j0) * a.k_stride + kv * LP_D, a.k_stride, keys);
         lp_load_tile<LP_DV>(vs, v + (k_row + j0) * a.v_stride + kv * LP_DV, a.v_stride, keys);
         __syncthreads();
@@ -387,6 +422,9 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     for (int head = group * a.r; head < (group + 1) * a.r; head++) {
         for (int i0 = first; i0 < last; i0 += LP_ROWS) {
             const int rows = min(LP_ROWS, a.s - i0);
+            if (lp_hidden(a, i0, rows, j0, keys)) {
+                continue;
+            }
             const long long q_row = (long long)blockIdx.z * a.s + i0;
             lp_load_tile<LP_D>(qs, q + q_row * a.q_stride + head * LP_D, a.q_stride, rows);
             lp_load_tile<LP_DV>(os, dout + q_row * a.do_stride + head * LP_DV, a.do_stride, rows);
@@ -460,6 +498,9 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     }
     for (int j0 = first; j0 < last; j0 += LP_ROWS) {
         const int keys = min(LP_ROWS, a.t - j0);
+        if (lp_hidden(a, i0, rows, j0, keys)) {
+            continue;
+        }
         const long long k_row = (long long)blockIdx.z * a.t + j0;
         lp_load_tile<LP_D>(ks, k + k_row * a.k_stride + kv * LP_D, a.k_stride, keys);
         lp_load_tile<LP_DV>(vs, v + k_row * a.v_stride + kv * LP_DV, a.v_stride, keys);

@@ -24,8 +24,8 @@
 #define LP_SCORES (LP_COLUMNS / 8)
 #define LP_WIDE (LP_D / 8)
 
-/* The struct of host/attention.c, member by member; e is d, and there is no chunk, softcap, slopes
- * or starts. */
+/* The struct of host/attention.c, member by member; e is d, and there is no chunk, softcap, slopes,
+ * starts or words. */
 struct LpAttention {
     int b, s, t, g, r;
     int d, e;
@@ -39,6 +39,10 @@ struct LpAttention {
     float softcap;
     const float *slopes;
     const int *starts;
+    const int *words;
+    unsigned below;
+    float kept;
+    long long run, runs;
 };
 
 extern __shared__ __align__(16) unsigned char lp_shared[];
@@ -48,23 +52,52 @@ LP_DEVICE int lp_clamp(long long x, int low, int high)
     return x < low ? low : x > high ? high : (int)x;
 }
 
+LP_DEVICE long long lp_at(const LpAttention &a, long long place)
+{
+    return a.runs ? lp_position(place, a.run, a.runs) : place;
+}
+
+/* Of a sequence that is dealt out: no query of [i0, i0 + n) sees a key of [j0, j0 + m). */
+LP_DEVICE bool lp_hidden(const LpAttention &a, int i0, int n, int j0, int m)
+{
+    long long q_least, q_most, k_least, k_most;
+    if (!a.runs) {
+        return false;
+    }
+    lp_reach(a.base_q + i0, min(n, a.s - i0), a.run, a.runs, &q_least, &q_most);
+    lp_reach(a.base_k + j0, min(m, a.t - j0), a.run, a.runs, &k_least, &k_most);
+    return (a.causal && q_most < k_least) || (a.window > 0 && q_least - k_most >= a.window);
+}
+
 LP_DEVICE bool lp_sees(const LpAttention &a, int i, int j)
 {
-    const long long ahead = a.base_q + i - a.base_k - j;
-    return i < a.s && j < a.t && (!a.causal || ahead >= 0) && (a.window <= 0 || ahead < a.window);
+    if (i >= a.s || j >= a.t) {
+        return false;
+    }
+    const long long ahead = lp_at(a, a.base_q + i) - lp_at(a, a.base_k + j);
+    return (!a.causal || ahead >= 0) && (a.window <= 0 || ahead < a.window);
 }
 
 /* Whether every pair of [i0, i0 + n) x [j0, j0 + m) sees each other: then no pair is tested. */
 LP_DEVICE bool lp_all_see(const LpAttention &a, int i0, int n, int j0, int m)
 {
-    const long long ahead = a.base_q + i0 - a.base_k - j0;
-    return i0 + n <= a.s && j0 + m <= a.t && (!a.causal || ahead >= m - 1) &&
-           (a.window <= 0 || ahead + n - 1 < a.window);
+    long long q_least, q_most, k_least, k_most;
+    if (i0 + n > a.s || j0 + m > a.t) {
+        return false;
+    }
+    lp_reach(a.base_q + i0, n, a.run, a.runs, &q_least, &q_most);
+    lp_reach(a.base_k + j0, m, a.run, a.runs, &k_least, &k_most);
+    return (!a.causal || q_least >= k_most) && (a.window <= 0 || q_most - k_least < a.window);
 }
 
 /* The keys that the queries [i0, i0 + n) may see, the first on a tile border. */
 LP_DEVICE void lp_keys_seen(const LpAttention &a, int i0, int n, int *first, int *last)
 {
+    if (a.runs) { /* not one range: tiles are asked one by one */
+        *first = 0;
+        *last = a.t;
+        return;
+    }
     const long long shift = a.base_q + i0 - a.base_k;
     *first = a.window > 0 ? lp_clamp(shift - a.window + 1, 0, a.t) / LP_COLUMNS * LP_COLUMNS : 0;
     *last = a.causal ? lp_clamp(shift + n, 0, a.t) : a.t;
@@ -73,6 +106,11 @@ LP_DEVICE void lp_keys_seen(const LpAttention &a, int i0, int n, int *first, int
 /* The queries that may see the keys [j0, j0 + n), the first on a tile border. */
 LP_DEVICE void lp_queries_seeing(const LpAttention &a, int j0, int n, int *first, int *last)
 {
+    if (a.runs) {
+        *first = 0;
+        *last = a.s;
+        return;
+    }
     const long long shift = a.base_k + j0 - a.base_q;
     *first = a.causal ? lp_clamp(shift, 0, a.s) / LP_COLUMNS * LP_COLUMNS : 0;
     *last = a.window > 0 ? lp_clamp(shift + n - 1 + a.window, 0, a.s) : a.s;
@@ -249,6 +287,11 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
         lp_cp_async_commit();
         lp_cp_async_wait(1);
         __syncthreads();
+        if (lp_hidden(a, i0, LP_ROWS, j0, LP_COLUMNS)) {
+            __syncthreads();
+            slot ^= 1;
+            continue;
+        }
         float s[LP_SCORES][4];
         lp_scores(s, qs + warp_row * LP_PITCH, ks + slot * LP_COLUMNS * LP_PITCH);
         const bool whole = lp_all_see(a, i0 + warp_row, 16, j0, LP_COLUMNS);
@@ -342,6 +385,10 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
         const lp_bf16 *ot = os + x % 2 * LP_COLUMNS * LP_PITCH;
         lp_cp_async_wait(1);
         __syncthreads();
+        if (lp_hidden(a, i0, LP_COLUMNS, j0, LP_ROWS)) {
+            __syncthreads();
+            continue;
+        }
         float s[LP_SCORES][4];
         float dp[LP_SCORES][4];
         lp_scores(s, ks + warp_row * LP_PITCH, qt);
@@ -420,6 +467,11 @@ extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
         lp_cp_async_commit();
         lp_cp_async_wait(1);
         __syncthreads();
+        if (lp_hidden(a, i0, LP_ROWS, j0, LP_COLUMNS)) {
+            __syncthreads();
+            slot ^= 1;
+            continue;
+        }
         float s[LP_SCORES][4];
         float dp[LP_SCORES][4];
         lp_scores(s, qs + warp_row * LP_PITCH, ks + slot * LP_COLUMNS * LP_PITCH);

@@ -216,3 +216,21 @@ LP_DEVICE long long lp_position(long long place, long long run, long long runs)
     const long long at = place / run;
     return (at % 2 == 0 ? at / 2 : runs - 1 - at / 2) * run + place % run;
 }
+
+/* The least and the greatest position of the places [place, place + n); runs 0: places are
+ * positions. */
+LP_DEVICE void lp_reach(long long place, int n, long long run, long long runs, long long *least,
+                        long long *most)
+{
+    const long long end = place + n;
+    *least = place;
+    *most = end - 1;
+    for (long long at = place; runs && at < end;) {
+        const long long left = run - at % run;
+        const long long many = left < end - at ? left : end - at;
+        const long long from = lp_position(at, run, runs);
+        *least = at == place || from < *least ? from : *least;
+        *most = at == place || from + many - 1 > *most ? from + many - 1 : *most;
+        at += many;
+    }
+}

@@ -47,6 +47,12 @@ static inline void lp_put(lp_bf16 *to, float x)
     to->x = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+static inline long lp_position(long place, long run, long runs)
+{
+    const long shard = place / (2 * run), inside = place % (2 * run);
+    return inside < run ? shard * run + inside : (runs - 2 - shard) * run + inside;
+}
+
 static inline float atomicAdd(float *to, float x)
 {
     pthread_mutex_lock(&shim_lock);

@@ -65,11 +65,14 @@ static void add_copies(Arena *arena, Body *body, const Node *node, DType real, b
 }
 
 /* The signature's node over inputs of its letters, and an instruction that binds whole copies. */
-static Body *body_of(Arena *arena, const OpCase *c, DType real, bool accumulates, Inst *ret_inst)
+/* runs: that the sequence is dealt out in. */
+static Body *body_of(Arena *arena, const OpCase *c, int64_t runs, DType real, bool accumulates,
+                     Inst *ret_inst)
 {
     OpId op = c->op;
     const char *sig = c->sig;
     Net *net = net_with_dims(arena);
+    net->runs = runs;
     Graph *graph = net_add_class(net, "test");
     ValueId in[MAX_IN];
     /* "->bs" makes something of nothing, or repeats one number. */
@@ -103,10 +106,11 @@ static Body *body_of(Arena *arena, const OpCase *c, DType real, bool accumulates
     return body;
 }
 
-static void add_case(Arena *arena, const OpCase *c, DType real, bool accumulates, RowCaseList *ret)
+static void add_case(Arena *arena, const OpCase *c, int64_t runs, DType real, bool accumulates,
+                     RowCaseList *ret)
 {
     Inst *inst = ARENA_NEW(arena, Inst);
-    Body *body = body_of(arena, c, real, accumulates, inst);
+    Body *body = body_of(arena, c, runs, real, accumulates, inst);
     Gemm gemm;
     if (c->op == OP_EINSUM)
         assert_false(gemm_build(arena, body, inst, &gemm));
@@ -115,7 +119,7 @@ static void add_case(Arena *arena, const OpCase *c, DType real, bool accumulates
 
 /* Each case once, those that may accumulate once more; for both targets and types of elements. In
  * bf16 the arithmetic between is fp32: one rounding of each result. */
-static void run_list(const OpCase *list, size_t n, bool accumulates)
+static void run_cases(const OpCase *list, const int64_t *runs, size_t n, bool accumulates)
 {
     for (int variant = 0; variant < 4; variant++) {
         Arena *arena = arena_new("rows");
@@ -124,14 +128,19 @@ static void run_list(const OpCase *list, size_t n, bool accumulates)
         for (size_t i = 0; i < n; i++) {
             /* Sums that need row numbers are added up by blocks, into cleared memory. */
             if (list[i].op != OP_NORM_DG)
-                add_case(arena, &list[i], real, false, &cases);
+                add_case(arena, &list[i], runs ? runs[i] : 0, real, false, &cases);
             if (accumulates || list[i].op == OP_NORM_DG)
-                add_case(arena, &list[i], real, true, &cases);
+                add_case(arena, &list[i], runs ? runs[i] : 0, real, true, &cases);
         }
         row_cases_run(arena, &cases, variant % 2 ? &target_cuda : &target_host,
                       real == DT_BF16 ? 1.0 / 256 : 2e-5);
         arena_free(arena);
     }
+}
+
+static void run_list(const OpCase *list, size_t n, bool accumulates)
+{
+    run_cases(list, NULL, n, accumulates);
 }
 
 static void test_functions(void **state)
@@ -230,7 +239,15 @@ static void test_positions(void **state)
         {.op = OP_ONES, .sig = "->bse"},
         {.op = OP_ONES, .sig = "->"},
     };
-    run_list(list, sizeof list / sizeof *list, false);
+    /* All of them once more with the sequence dealt out. */
+    enum { CASES = sizeof list / sizeof *list };
+    OpCase both[2 * CASES];
+    int64_t runs[2 * CASES];
+    for (int i = 0; i < 2 * CASES; i++) {
+        both[i] = list[i % CASES];
+        runs[i] = i < CASES ? 0 : i % 2 ? 2 : 6;
+    }
+    run_cases(both, runs, 2 * CASES, false);
 }
 
 /* Axes that come and go at any place. */
@@ -297,7 +314,7 @@ static void test_einsums(void **state)
         Inst inst;
         Gemm gemm;
         OpCase c = {.op = OP_EINSUM, .sig = sigs[i]};
-        Body *body = body_of(arena, &c, DT_F32, false, &inst);
+        Body *body = body_of(arena, &c, 0, DT_F32, false, &inst);
         if (!gemm_build(arena, body, &inst, &gemm))
             list[n++] = c;
         arena_free(arena);

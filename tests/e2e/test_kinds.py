@@ -40,8 +40,6 @@ CONTEXT = {
         "cp4 heads x ring": {"cp": 4, "cp_heads": 2, "cp_by": "ring"},
         "tp2+sp.cp2 heads": {"tp": 2, "sp": 1, "cp": 2, "cp_by": "heads"},
         "pp2.cp2": {"pp": 2, "cp": 2},
-        "cp4 ring zigzag": {"cp": 4, "cp_by": "ring", "order": "zigzag"},
-        "cp2 gather zigzag": {"cp": 2, "cp_by": "gather", "order": "zigzag"},
         "tp2+sp.cp4 heads x ring zigzag": {"tp": 2, "sp": 1, "cp": 4, "cp_heads": 2, "cp_by": "ring",
                                            "order": "zigzag"},
     },

@@ -138,6 +138,10 @@ static void draw_pins(Draw *d)
     d->batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
     d->sequence = tp * cp * (1 + draw(d, 3));
     d->sequence = d->sequence < 4 ? 4 * d->sequence : d->sequence;
+    if (cp > 1 && chance(d, 50) && pin_known(d->arena, "order=zigzag")) {
+        put_pin(d, "order=zigzag");
+        d->sequence *= 2;
+    }
     if (strstr(d->pins, "sp=1") && chance(d, 50))
         put_pin(d, "tp_by=ring");
 }

@@ -59,6 +59,9 @@ static void test_plain(void **state)
     check((LpAttention){1, 65, 90, 2, 1, 20, .causal = 1, .window = 30, .base_q = 25});
     check((LpAttention){1, 40, 100, 1, 1, 20, .base_q = 3});
     check((LpAttention){1, 40, 70, 1, 1, 20, .causal = 1, .base_k = 20});
+    for (int other = 0; other < 3; other++)
+        check((LpAttention){1, 100, 100, 1, 2, 20, .causal = 1, .window = other == 2 ? 45 : 0,
+                            .base_q = 100, .base_k = 100 * other, .run = 50, .runs = 6});
 }
 
 static void test_bent(void **state)
@@ -78,6 +81,8 @@ static void test_bent(void **state)
     check((LpAttention){2, 80, 100, 1, 2, 24, 40, .causal = 1, .starts = starts, .base_q = 20});
     check((LpAttention){2, 80, 100, 2, 2, 24, 40, .causal = 1, .window = 60, .softcap = 2.0f,
                         .chunk = 70, .slopes = slopes, .starts = starts, .base_q = 20});
+    check((LpAttention){1, 70, 140, 2, 2, 24, 40, .causal = 1, .chunk = 60, .slopes = slopes,
+                        .starts = starts, .base_q = 70, .run = 35, .runs = 4});
 }
 
 /* Wide heads: tiles of half the rows. */
