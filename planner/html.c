@@ -98,10 +98,11 @@ static void put_memory(Str *str, const Report *report)
 
 static void put_spent(Str *str, const Report *report)
 {
-    static const char *const names[SPENT_COUNT] = {"compute",      "tp, in layers", "dp, gradients",
-                                                   "pp, messages", "all ranks",     "bubble"};
     static const int colour[SPENT_COUNT] = {0, 3, 2, 1, 4, 5};
     const Assessment *it = report->it;
+    const char *const names[SPENT_COUNT] = {"compute",       text_in_layers(&it->plan->mesh),
+                                            "dp, gradients", "pp, messages",
+                                            "all ranks",     "bubble"};
     Arena *arena = report->arena;
     str_put(str, "<h2>Where the step goes</h2>\n<p class=key>");
     for (int k = 0; k < SPENT_COUNT; k++)

@@ -136,6 +136,20 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
     return true;
 }
 
+/* The blocks have the label that a pin names. */
+static bool check_label(const Problem *problem, Width *width, const VariantKey *key)
+{
+    if (key->block == NONE)
+        return true;
+    int n = width_labels(problem->arena, width, key)->n;
+    if (key->block < (n > 1 ? n : 1))
+        return true;
+    diag_error(problem->diag, NO_SPAN, "pin block=%d: these blocks have %s", key->block,
+               n > 1 ? "fewer labels" : "one label");
+    diag_help(problem->diag, "labels are 0 to %d, fastest first", n > 1 ? n - 1 : 0);
+    return false;
+}
+
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
     if (!check_pins(problem, pins))
@@ -144,6 +158,8 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     VariantKey key = key_of_pins(pins);
     if (!variant) {
         Width *width = width_new(arena, problem->diag, problem, &key.spread);
+        if (width && !check_label(problem, width, &key))
+            return NULL;
         variant = width ? variant_solve(arena, problem->diag, width, &key) : NULL;
     }
     if (!variant)

@@ -35,6 +35,12 @@ char *text_percent(Arena *arena, int64_t part, int64_t whole)
     return arena_printf(arena, "%.1f %%", percent);
 }
 
+const char *text_in_layers(const Mesh *mesh)
+{
+    bool tp = role_atoms(mesh, ROLE_TP) != 0;
+    return !mesh->ep ? "tp, in layers" : tp ? "tp, ep, in layers" : "ep, in layers";
+}
+
 const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms)
 {
     Str text = str_new(arena);

@@ -52,6 +52,8 @@ char *text_unit(Arena *arena, int64_t bytes, int64_t unit);
 /* "387 TFLOP/s". */
 char *text_flops(Arena *arena, double flops_per_s);
 char *text_percent(Arena *arena, int64_t part, int64_t whole);
+/* Whose exchanges layers wait for: "tp, in layers", "ep, in layers". */
+const char *text_in_layers(const Mesh *mesh);
 /* "tp", "dp", "tp, dp" of a set of atoms; "all ranks" when empty and between stages "neighbour
  * stage". */
 const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms);

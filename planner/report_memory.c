@@ -18,9 +18,12 @@ static void put_outside(Str *str, const Report *report)
              enough ? "" : ", which is too little", enough ? "" : report->style.off);
     for (int i = 0; i < OUTSIDE_LINES; i++) {
         const OutsideLine *line = &outside.line[i];
-        str_putf(str, "    %-14s%9s  %s [%s]\n", line->name,
-                 line->bytes ? str_gib(arena, line->bytes) : "-", line->formula,
-                 tag_text[line->tag]);
+        const char *bytes = line->bytes ? str_gib(arena, line->bytes) : "-";
+        str_putf(str, "    %-14s%9s  %s", line->name, bytes, line->formula);
+        if (line->bytes == 0) /* nobody measured what is not there */
+            str_put(str, "\n");
+        else
+            str_putf(str, " [%s]\n", tag_text[line->tag]);
     }
 }
 

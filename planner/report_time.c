@@ -25,7 +25,9 @@ static int by_time(const void *a, const void *b)
 static const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic)
 {
     switch (traffic->step) {
-    case STEP_MOVE:
+    case STEP_MOVE: /* inside of layers ranks that share experts meet for these alone */
+        if (traffic->stream == STREAM_BLOCK && traffic->atoms && !(traffic->atoms & ~mesh->ep))
+            return role_text[ROLE_EP];
         return text_roles(arena, mesh, traffic->atoms);
     case STEP_WORLD:
         return "world";
@@ -162,9 +164,9 @@ void report_exposed(Str *str, const Report *report)
     report_question(str, report, "4  What is exposed, after overlap?",
                     it->by_steps ? "where a device's step goes, from its Steps"
                                  : "where a device's step goes, added up from its layers");
-    static const char *const heads[] = {"stage",         "compute",      "tp, in layers",
-                                        "dp, gradients", "pp, messages", "all ranks",
-                                        "bubble",        "step"};
+    const char *const heads[] = {"stage",         "compute",      text_in_layers(&it->plan->mesh),
+                                 "dp, gradients", "pp, messages", "all ranks",
+                                 "bubble",        "step"};
     Table table = table_new(arena, "lrrrrrrr", heads);
     int stage[8], n = telling_stages(it, stage);
     for (int i = 0; i < n; i++) {

@@ -137,7 +137,10 @@ void lp_step_end(double loss_share, double grad_norm, double lr)
                              .ms = (double)(lp_now_ns() - self->step_begin_ns) * 1e-6,
                              .peak_bytes = (int64_t)peak};
     lp_log_step(self, &figures);
-    if (!isfinite(loss))
+    /* a step that overflowed was skipped, whatever its loss; with the least scale it is no overflow
+     */
+    bool skipped = self->scaler.bad && self->scaler.scale > 1;
+    if (!isfinite(loss) && !skipped)
         lp_fail_all(1, "the loss of step %lld is %g: lower --lr, or look for bad data",
                     (long long)step, loss);
 }

@@ -77,8 +77,9 @@ class Bench:
             self.order(recipe, one)
 
     def train(self, place, how, *more, steps=STEPS):
-        return e2e.train(place / "trainer", place / how, "--data", self.data, "--steps", steps, "--lr", 3e-3,
-                         "--warmup", 5, "--seed", 11, "--deterministic", *more)
+        data = [] if "--data" in more else ["--data", self.data]
+        return e2e.train(place / "trainer", place / how, *data, "--steps", steps, "--lr", 3e-3, "--warmup", 5,
+                         "--seed", 11, "--deterministic", *more)
 
     def one_rank(self, model):
         if model not in self.alone:
@@ -187,6 +188,30 @@ class Bench:
             raise Failed("which rank had the overflow matters")
         self.check_scale(place)
 
+    def check_infinite_loss(self, one):
+        """A byte that only the first step has makes activations, hence the loss, infinite: it is skipped."""
+        place, _ = self.order("fp16", one).result()
+        path, text = place / "start.weights", self.data.read_text()
+        self.train(place, "start", "--virtual", "--save", path, "--save-as", "fp32", steps=1)
+        header, body = header_of(path), bytearray(path.read_bytes())
+        base = 8 + struct.unpack("<Q", body[:8])[0]
+        for name, entry in header.items():
+            begin, end = (base + at for at in entry["data_offsets"])
+            if name == "model.embed_tokens.weight":
+                width = entry["shape"][1]
+                begin += 4 * width * ord("~")
+                body[begin:begin + 4 * width] = struct.pack(f"<{width}f", *[65504.0] * width)
+            elif name == "model.layers.0.self_attn.o_proj.weight":
+                count = (end - begin) // 4
+                values = struct.unpack(f"<{count}f", body[begin:end])
+                body[begin:end] = struct.pack(f"<{count}f", *(1000 * x for x in values))
+        path.write_bytes(body)
+        data = place / "once.txt"
+        data.write_text(text[:4] + "~" + text[5:])
+        log = self.train(place, "infinite", "--virtual", "--init", path, "--data", data, steps=4)
+        if log[0]["loss"] is not None or [r["skipped"] for r in log] != [True, False, False, False]:
+            raise Failed(f"a step whose loss is infinite: {[(r['loss'], r['skipped']) for r in log]}")
+
     def check_scale(self, place):
         """A scale that overflows comes down by halves; a good one doubles; a resumed run goes on with it."""
         log = self.train(place, "high", "--virtual", "--loss-scale", 2 ** 24, "--lr", 1e-4)
@@ -223,6 +248,7 @@ def main():
                 tap.case(f"{recipe} checkpoints", bench.check_checkpoint, recipe, mine[0])
             if mine and recipe == "fp16":
                 tap.case("T30 fp16 overflows on one rank only", bench.check_overflow, mine[0])
+                tap.case("fp16 makes the loss infinite", bench.check_infinite_loss, mine[0])
     tap.end()
 
 

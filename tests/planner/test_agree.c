@@ -346,6 +346,23 @@ static void test_extrapolation(void **state)
     done(&made);
 }
 
+/* A label that the blocks do not have is no plan, not the nearest one. */
+static void test_labels_that_are_not_there(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("labels");
+    Problem *problem = problem_example(arena, "llama-10m", "host", 1, 8, 128, "fp32");
+    Pins pins = pins_complete(problem, pins_given(problem, "tp=1"));
+    Net *net;
+    pins.block = 7;
+    assert_null(plan_make(problem, &pins, NULL, &net));
+    assert_non_null(strstr(diag_item(problem->diag, 0)->text, "pin block=7"));
+    pins.block = 0;
+    assert_non_null(plan_make(problem, &pins, NULL, &net));
+    problem_free(problem);
+    arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_example_plans),
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_extrapolation),
+        cmocka_unit_test(test_labels_that_are_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
