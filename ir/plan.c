@@ -133,6 +133,7 @@ Pins pins_none(void)
                   .cp_heads = -1,
                   .order = -1,
                   .ep = -1,
+                  .etp = -1,
                   .room = -1,
                   .shard = -1,
                   .block = -1,
@@ -276,7 +277,7 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     static const char *const keys[] = {"tp",     "cp",        "dp",    "pp",       "cp_heads",
                                        "chunks", "ep",        "zero",  "sp",       "room",
                                        "block",  "recompute", "mbs",   "schedule", "cp_by",
-                                       "tp_by",  "layers",    "shard", "order"};
+                                       "tp_by",  "layers",    "shard", "order",    "etp"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -288,6 +289,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
                    room_is_enough(diag, ret);
     if (str_eq(key, "cp_by") || str_eq(key, "tp_by"))
         return pin_cross(diag, key, value, ret);
+    if (str_eq(key, "etp"))
+        return pin_int(diag, key, value, 1, 1 << 20, &ret->etp);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
     if (str_eq(key, "recompute")) {
@@ -319,11 +322,12 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     }
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
-    diag_help(diag,
-              near ? "did you mean %s?"
-                   : "pins are tp cp dp pp tp_by cp_by cp_heads order ep room zero shard sp block "
-                     "recompute mbs schedule chunks layers",
-              near);
+    diag_help(
+        diag,
+        near ? "did you mean %s?"
+             : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard sp block "
+               "recompute mbs schedule chunks layers",
+        near);
     return false;
 }
 
@@ -380,24 +384,27 @@ static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent,
 bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret)
 {
     Mesh mesh = {0};
-    int stride = 1, tp = degrees->tp;
+    int stride = 1, tp = degrees->tp, etp = degrees->etp > 1 ? degrees->etp : 1;
     /* where the KV heads do not divide by tp, the minor atom shares a KV group and the major one
      * splits the groups */
     int groups = degrees->kv_heads > 0 ? (int)gcd(tp, degrees->kv_heads) : tp;
     const struct {
         Role role;
         int extent;
-        bool ep;
-    } part[] = {
-        {ROLE_TP, tp / groups, false},       {ROLE_TP, groups, false},
-        {ROLE_CP, degrees->cp_heads, false}, {ROLE_CP, degrees->cp / degrees->cp_heads, false},
-        {ROLE_DP, degrees->ep, true},        {ROLE_DP, degrees->dp / degrees->ep, false}};
+        AtomSet *too;
+    } part[] = {{ROLE_TP, tp / groups, NULL},
+                {ROLE_TP, groups, NULL},
+                {ROLE_CP, degrees->cp_heads, NULL},
+                {ROLE_CP, degrees->cp / degrees->cp_heads, NULL},
+                {ROLE_DP, etp, &mesh.etp},
+                {ROLE_DP, degrees->ep, &mesh.ep},
+                {ROLE_DP, degrees->dp / degrees->ep / etp, NULL}};
     bool good = true;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         int first = mesh.n;
         good = good && put_atoms(&mesh, cluster, part[i].role, part[i].extent, &stride);
-        for (int a = first; a < mesh.n && part[i].ep; a++)
-            mesh.ep = (AtomSet)(mesh.ep | 1u << a);
+        for (int a = first; a < mesh.n && part[i].too; a++)
+            *part[i].too = (AtomSet)(*part[i].too | 1u << a);
     }
     if (!good) {
         diag_error(diag, NO_SPAN, "tp %d x cp %d x dp %d needs more than %d atoms", tp, degrees->cp,

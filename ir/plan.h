@@ -116,9 +116,10 @@ typedef struct Pins {
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int order;    /* a SequenceOrder, over the cp ranks that cp_heads leaves */
     int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */
-    int room;     /* rows of experts a rank has room for, in percent of an even share; 0: all that
-                     can come */
-    int block;    /* label of the blocks, of those their placements offer: 0 is the fastest */
+    int etp;   /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep */
+    int room;  /* rows of experts a rank has room for, in percent of an even share; 0: all that
+                  can come */
+    int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;  /* of schedule_text */
     const Schedule *table; /* of schedule "table": the rows of the file that was named */
@@ -143,6 +144,7 @@ typedef struct Degrees {
     int cp_heads;     /* a divisor of cp that gets atoms of its own, or 1 */
     int64_t kv_heads; /* splits tp where it does not divide; 0: nothing does */
     int ep;           /* the same of dp: ranks that share experts */
+    int etp;          /* and those before them, that cut each expert as tp does; 0 or 1: none */
 } Degrees;
 /* Atoms of a stage on this cluster: prime-power factors in rank order, tp innermost, then cp, then
  * dp, those that share experts first. False after an error that says what does not fit. */

@@ -143,6 +143,8 @@ json_t *plan_json(const Plan *plan, const Net *net)
                                  role_text[atom->role], "level", atom->level);
         if (plan->mesh.ep >> a & 1)
             json_object_set_new(each, "experts", json_string(role_text[ROLE_EP]));
+        if (plan->mesh.etp >> a & 1)
+            json_object_set_new(each, "experts", json_string(role_text[ROLE_ETP]));
         json_array_append_new(mesh, each);
     }
     json_object_set_new(root, "mesh", mesh);
@@ -440,17 +442,18 @@ static bool read_mesh(Json root, Plan *plan)
         Json atom = json_at(mesh, a);
         int64_t extent, level;
         int role;
-        static const char *const ep[] = {"ep"};
+        static const char *const ep[] = {"ep", "etp"};
         int experts = NONE;
         if (!json_want_object(atom) || !json_only_keys(atom, keys, 4) ||
             !json_int(json_get(atom, "extent"), 2, RANKS_MAX, &extent) ||
             !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
             !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level) ||
-            (json_has(atom, "experts") && !json_word(json_get(atom, "experts"), ep, 1, &experts)))
+            (json_has(atom, "experts") && !json_word(json_get(atom, "experts"), ep, 2, &experts)))
             return false;
         plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
+        AtomSet *set = experts == 1 ? &plan->mesh.etp : &plan->mesh.ep;
         if (experts != NONE)
-            plan->mesh.ep = (AtomSet)(plan->mesh.ep | 1u << a);
+            *set = (AtomSet)(*set | 1u << a);
         ranks *= extent;
         if (ranks > RANKS_MAX) {
             json_fail(atom, "the extents so far multiply to more than %d ranks", RANKS_MAX);
@@ -552,7 +555,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         return false;
     int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Reading reading = {batch, plan->job.sequence, plan->pad_vocabulary,
-                       role_atoms(&plan->mesh, ROLE_EP) != 0};
+                       (plan->mesh.ep | plan->mesh.etp) != 0};
     Net *net = model_read_as(arena, diag, json_get(root, "model"), &reading);
     if (!net)
         return false;

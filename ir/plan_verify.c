@@ -87,7 +87,8 @@ static bool verify_mesh(const Verify *v)
 {
     const Mesh *mesh = &v->plan->mesh;
     for (int a = 0; a < mesh->n; a++) {
-        if (!(mesh->ep >> a & 1) || mesh->atom[a].role == ROLE_DP)
+        bool once = !(mesh->ep & mesh->etp & 1u << a);
+        if (!((mesh->ep | mesh->etp) >> a & 1) || (mesh->atom[a].role == ROLE_DP && once))
             continue;
         fault(v, at_key(at_index(at_key(v->file, "mesh"), a), "experts"),
               SAY(v, "atom a%d shares experts and has role %s", a, role_text[mesh->atom[a].role]));

@@ -21,7 +21,7 @@
          "rows of experts of the fullest device, in % of an even share (150)", false},             \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
-            "tp cp dp pp ep room zero sp recompute mbs schedule chunks layers\n"                   \
+            "tp cp dp pp ep etp room zero sp recompute mbs schedule chunks layers\n"               \
             "                            tp_by cp_by cp_heads order shard",                        \
             true                                                                                   \
     }

@@ -353,7 +353,8 @@ Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, con
     deck->key = *key;
     deck->mesh = variant->mesh;
     int ep = key->ep > 1 ? key->ep : 1;
-    Degrees degrees = spread_degrees(&variant->key.spread, ep, variant->net);
+    Degrees degrees =
+        spread_degrees(&variant->key.spread, ep * variant->key.spread.etp, variant->net);
     degrees.ep = ep;
     if (ep > 1 && (!experts_divide(variant->net, ep) ||
                    !mesh_build(diag_new(arena), problem->cluster, &degrees, &deck->mesh)))

@@ -247,10 +247,13 @@ int cmd_plan(int argc, char **argv)
             "pinned schedule may also have more chunks\n(chunks=4), be dualpipev, pipedream or 2bw "
             "(never drained: gradients of stale weights, nothing\nclipped), or rows in a file, "
             "x.csv: layers are then even over the chunks, or pinned.\n"
-            "Ranks that share experts have room for the rows of --imbalance; pins say "
-            "otherwise:\nep=4 alone has "
-            "room for all that can come, room=200 for twice an even share. order=zigzag deals\nthe "
-            "sequence out to the cp ranks so that a causal mask leaves all of them equal work.\n"
+            "Ranks that share experts have room for the rows of --imbalance; pins say otherwise: "
+            "ep=4\n"
+            "alone has room for all that can come, room=200 for twice an even share. etp=4 cuts "
+            "each\n"
+            "expert over dp ranks beside those of tp. order=zigzag deals the sequence out to the "
+            "cp\n"
+            "ranks so that a causal mask leaves all of them equal work.\n"
             "tp_by=ring lets blocks of the sequence pass by products on tp, which else gather them "
             "(with\nsp=1).",
         .flags = flags,

@@ -193,13 +193,30 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
 
 bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
 {
-    if (pins->ep <= 1)
+    int etp = pins->etp > 0 && pins->tp > 0 ? pins->etp : 1, tp = etp > 1 ? pins->tp : 1;
+    if (pins->ep <= 1 && pins->etp <= 0)
         return true;
-    if (!problem->routed) {
-        diag_error(diag, NO_SPAN, "pin ep=%d: %s has no experts", pins->ep, problem->net->name);
-        diag_help(diag, "leave ep out");
+    if (!problem->routed && (pins->ep > 1 || etp != tp)) {
+        const char *pin = pins->ep > 1 ? "ep" : "etp";
+        diag_error(diag, NO_SPAN, "pin %s=%d: %s has no experts", pin,
+                   pins->ep > 1 ? pins->ep : pins->etp, problem->net->name);
+        diag_help(diag, "leave %s out", pin);
         return false;
     }
+    if (pins->etp > 0 && pins->tp > 0 && pins->etp % pins->tp != 0) {
+        diag_error(diag, NO_SPAN, "pin etp=%d is no multiple of tp %d", pins->etp, pins->tp);
+        diag_help(diag, "the ranks of tp cut each expert, and dp ranks beside them: use etp=%d",
+                  pins->tp);
+        return false;
+    }
+    if (pins->dp > 0 && etp > tp && pins->dp % (etp / tp * (pins->ep > 1 ? pins->ep : 1)) != 0) {
+        diag_error(diag, NO_SPAN, "pins ep=%d and etp=%d do not divide tp %d x dp %d",
+                   pins->ep > 1 ? pins->ep : 1, pins->etp, pins->tp, pins->dp);
+        diag_help(diag, "ep x etp must divide the ranks of a stage");
+        return false;
+    }
+    if (pins->ep <= 1)
+        return true;
     if (pins->dp > 0 && pins->dp % pins->ep != 0) {
         diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", pins->ep, pins->dp);
         diag_help(diag, "data-parallel ranks share the experts: use a divisor of dp");

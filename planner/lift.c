@@ -37,7 +37,7 @@ static void lift_axis(const Lift *lift, AtomList *list)
 static void lift_off_tokens(const Lift *lift, const Value *value, int axis, Placement *place)
 {
     AtomList *last = &place->shard[value->axes - 1], was = place->shard[axis];
-    if (!(list_set(&was) & role_atoms(lift->mesh, ROLE_TP)))
+    if (!(list_set(&was) & (role_atoms(lift->mesh, ROLE_TP) | lift->mesh->etp)))
         return;
     int64_t extent = lift->net->dims.at[value->dim[value->axes - 1]].extent;
     int64_t ranks = list_extent(lift->mesh, &was) * list_extent(lift->mesh, last);

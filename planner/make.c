@@ -25,6 +25,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.order = ORDER_IDENTITY;
     if (pins.ep < 0)
         pins.ep = 1;
+    if (pins.etp < 0)
+        pins.etp = pins.tp;
     if (pins.room < 0)
         pins.room = 0;
     if (pins.zero < 0)
@@ -61,6 +63,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",chunks=%d", pins->chunks);
     if (pins->ep > 1)
         str_putf(&text, ",ep=%d", pins->ep);
+    if (pins->etp > pins->tp)
+        str_putf(&text, ",etp=%d", pins->etp);
     if (pins->ep > 1 && pins->room > 0)
         str_putf(&text, ",room=%d", pins->room);
     if (pins->shard > SHARD_ALL)
@@ -299,6 +303,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     pins.pp = plan->stages;
     pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));
+    pins.etp = spread.tp * spread.etp;
     pins.room = (int)plan->room_percent;
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);

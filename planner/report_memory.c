@@ -297,11 +297,16 @@ static void put_groups(Str *str, const Report *report)
     group_row(report, &table, "dp", dp, tp * cp, level[ROLE_DP],
               plan->state_atoms ? "weight gradients and new weights, once a step"
                                 : "weight gradients, once a step");
-    int ep = mesh_extent(mesh, mesh->ep), far_ep = 0;
-    for (int a = 0; a < mesh->n; a++)
-        if ((mesh->ep >> a & 1) && mesh->atom[a].level > far_ep)
-            far_ep = mesh->atom[a].level;
-    group_row(report, &table, "ep", ep, ranks / dp, far_ep,
+    int ep = mesh_extent(mesh, mesh->ep), etp = mesh_extent(mesh, mesh->etp), far_ep = 0;
+    int far_etp = 0;
+    for (int a = 0; a < mesh->n; a++) {
+        int own = mesh->atom[a].level;
+        far_ep = (mesh->ep >> a & 1) && own > far_ep ? own : far_ep;
+        far_etp = (mesh->etp >> a & 1) && own > far_etp ? own : far_etp;
+    }
+    group_row(report, &table, "etp", etp, ranks / dp, far_etp,
+              "tokens of parts of experts, and sums of them, every layer of experts");
+    group_row(report, &table, "ep", ep, ranks / dp * etp, far_ep,
               "rows to their experts and back, every layer of experts");
     group_row(report, &table, "pp", plan->stages, ranks, far,
               "activations between stages, every micro-batch");

@@ -98,6 +98,7 @@ static void add_experts(Space *space, Pins *pins)
 {
     const Problem *problem = space->problem;
     Diag *quiet = diag_new(space->arena);
+    pins->etp = space->pins->etp > 0 ? space->pins->etp : pins->tp;
     int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? pins->dp : 1;
     for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= pins->dp; ep++) {
         pins->ep = ep;

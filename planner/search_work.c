@@ -177,7 +177,14 @@ Work work_of(Arena *arena, const Problem *problem)
 
 static const WorkForm *form_for(const Work *work, const Pins *pins)
 {
-    return &work->form[pins->ep > 1];
+    return &work->form[pins_routed(pins)];
+}
+
+/* Ranks that have different parts of the experts. */
+static int64_t expert_ranks(const Pins *pins)
+{
+    int64_t each = pins->etp > pins->tp ? pins->etp : pins->tp;
+    return each * (pins->ep > 1 ? pins->ep : 1);
 }
 
 enum { MAX_CLASSES = 64 };
@@ -192,8 +199,7 @@ static void class_times(const WorkForm *form, const Problem *problem, const Pins
         const WorkProduct *product = &form->product[i];
         int64_t flops = product->flops / (pins->tp * pins->cp) * pins->micro_batch;
         int64_t bytes = product->moving_bytes / (pins->tp * pins->cp) * pins->micro_batch +
-                        product->param_bytes / pins->tp +
-                        product->named_bytes / (pins->tp * (pins->ep > 1 ? pins->ep : 1));
+                        product->param_bytes / pins->tp + product->named_bytes / expert_ranks(pins);
         int64_t one = num_larger(price_flops(device, recipe, flops), price_stream(device, bytes)) +
                       device->launch_ns;
         if (product->class >= MAX_CLASSES)
@@ -280,7 +286,7 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
     int64_t state = (moments + recipe->has_master) * dtype_bytes(recipe->master);
     int ep = pins->ep > 1 ? pins->ep : 1;
     int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1;
-    int64_t elements = link->params / pins->tp + link->named / pins->tp / ep;
+    int64_t elements = link->params / pins->tp + link->named / expert_ranks(pins);
     int64_t shared = share > 1 ? (link->params + link->named) / pins->tp / share : elements;
     int64_t weights = pins->zero >= 3 ? shared : elements,
             gradients = pins->zero >= 2 ? shared : elements;

@@ -78,7 +78,8 @@ Spread spread_of_pins(const Pins *pins)
                      .cp = pins->cp,
                      .cp_heads = 1,
                      .cp_by = pins->cp > 1 ? pins->cp_by : -1,
-                     .routed = pins->ep > 1,
+                     .routed = pins_routed(pins),
+                     .etp = pins->etp > pins->tp ? pins->etp / pins->tp : 1,
                      .passing = pins->tp > 1 && pins->tp_by == CROSS_RING};
     if (pins->cp > 1 && pins->cp_heads > 1)
         spread.cp_heads = pins->cp_heads;
@@ -89,7 +90,8 @@ Spread spread_of_pins(const Pins *pins)
 bool spread_same(const Spread *a, const Spread *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
-           a->routed == b->routed && a->zigzag == b->zigzag && a->passing == b->passing;
+           a->routed == b->routed && a->etp == b->etp && a->zigzag == b->zigzag &&
+           a->passing == b->passing;
 }
 
 Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
@@ -99,6 +101,7 @@ Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
                      .dp = dp,
                      .cp_heads = spread->cp_heads,
                      .ep = 1,
+                     .etp = spread->etp,
                      .kv_heads = model_kv_heads(net)};
 }
 
@@ -128,7 +131,8 @@ static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                         .graph = width->net->classes.at[c],
                         .mesh = &width->mesh,
                         .width = role_atoms(&width->mesh, ROLE_TP),
-                        .tokens = role_atoms(&width->mesh, ROLE_CP),
+                        .tokens = (AtomSet)(role_atoms(&width->mesh, ROLE_CP) | width->mesh.etp),
+                        .rows = (AtomSet)(role_atoms(&width->mesh, ROLE_TP) | width->mesh.etp),
                         .heads = spread_heads(&width->spread, &width->mesh),
                         .cross = spread_cross(&width->spread),
                         .pass_by = width->spread.passing,
@@ -266,6 +270,11 @@ bool problem_read(Problem *problem)
     return problem->routed != NULL;
 }
 
+bool pins_routed(const Pins *pins)
+{
+    return pins->ep > 1 || pins->etp > pins->tp;
+}
+
 int problem_imbalance(const Problem *problem)
 {
     return problem->imbalance > 0 ? problem->imbalance : USUAL_IMBALANCE;
@@ -284,8 +293,9 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
 {
     Width *width = ARENA_NEW(arena, Width);
     width->spread = *spread;
-    width->net = net_resize(arena, spread->routed ? problem->routed : problem->net, 1, spread->tp);
-    Degrees degrees = spread_degrees(spread, 1, width->net);
+    width->net =
+        net_resize(arena, spread->routed ? problem->routed : problem->net, spread->etp, spread->tp);
+    Degrees degrees = spread_degrees(spread, spread->etp, width->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
         return NULL;
     if (spread->zigzag)
@@ -364,7 +374,8 @@ Spread spread_of_plan(const Plan *plan, const Net *net)
                      .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
                      .cp_heads = 1,
                      .cp_by = -1,
-                     .routed = plan->mesh.ep != 0,
+                     .routed = (plan->mesh.ep | plan->mesh.etp) != 0,
+                     .etp = mesh_extent(&plan->mesh, plan->mesh.etp),
                      .zigzag = plan->zigzag != 0,
                      .passing = passes_on(plan, net, ROLE_TP)};
     if (spread.cp > 1)

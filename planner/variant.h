@@ -57,9 +57,12 @@ typedef struct Spread {
     int tp, cp, cp_heads; /* cp_heads: 1 when no atoms are set apart for them */
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
+    int etp;              /* dp ranks that cut each expert beside those of tp */
     bool zigzag;          /* the order of the sequence */
     bool passing; /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
 } Spread;
+/* Are rows of experts apart from their tokens under these pins? */
+bool pins_routed(const Pins *pins);
 Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);
 bool spread_same(const Spread *a, const Spread *b);

@@ -390,7 +390,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->model->root = json_owned(arena, image_model(plan, net, image, atoms, &links));
     image->model->diag = diag;
     Reading reading = {image->micro_batch * dp, image->job.sequence, image->pad_vocabulary,
-                       role_atoms(&image->mesh, ROLE_EP) != 0};
+                       (image->mesh.ep | image->mesh.etp) != 0};
     Net *small = model_read_as(arena, diag, json_root(image->model), &reading);
     if (!small)
         return NULL;

@@ -87,7 +87,7 @@ int mesh_turned(const Mesh *mesh, const AtomList *list, int rank, int by)
 
 AtomSet role_atoms(const Mesh *mesh, Role role)
 {
-    AtomSet set = role == ROLE_EP ? mesh->ep : 0;
+    AtomSet set = role == ROLE_EP ? mesh->ep : role == ROLE_ETP ? mesh->etp : 0;
     for (int a = 0; a < mesh->n; a++)
         if (mesh->atom[a].role == role)
             set = (AtomSet)(set | 1u << a);

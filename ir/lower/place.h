@@ -27,7 +27,8 @@ typedef uint8_t AtomSet; /* bit a: atom a */
 typedef struct Mesh {
     int n;
     Atom atom[MAX_ATOMS];
-    AtomSet ep; /* whose ranks share experts: in layers of experts this is their role */
+    AtomSet ep;  /* whose ranks share experts: in layers of experts this is their role */
+    AtomSet etp; /* whose ranks there cut each expert, as those of tp do */
 } Mesh;
 
 /* Ordered atoms, major to minor. */

@@ -252,7 +252,8 @@ static int copies_var(Problem *problem, ValueId id, Segment seg, const TieList *
         member[source->index[i]] = true;
     for (int u = 0; later != NULL && u < later->n; u++)
         for (int i = 0; i < later->at[u].n; i++)
-            if ((spot->places.at[later->at[u].index[i]].partial & problem->setup.width) == 0)
+            if ((spot->places.at[later->at[u].index[i]].partial &
+                 (problem->setup.width | problem->setup.rows)) == 0)
                 member[later->at[u].index[i]] = true;
     for (int i = 0; i < spot->places.n; i++)
         members += member[i];
@@ -290,7 +291,7 @@ static void saved_factors(Problem *problem, ValueId id, int forward, const Tie *
                           int backward)
 {
     Spot *spot = &problem->spot[id];
-    AtomSet width = problem->setup.width;
+    AtomSet width = (AtomSet)(problem->setup.width | problem->setup.rows);
     VEC(Placement) list = {0};
     for (int i = 0; i < spot->places.n; i++)
         vec_push(problem->arena, &list) = spot->places.at[i];

@@ -55,12 +55,24 @@ static Choice token_terms(const Node *node, const AtomSet *partial, int atom)
     return CHOICE_REPLICATE;
 }
 
+static bool is_routed(const Problem *problem, const Node *node)
+{
+    return problem->routed[node - problem->setup.graph->nodes.at];
+}
+
+/* The atoms that act as the width in this node. */
+static AtomSet node_width(const Problem *problem, const Node *node)
+{
+    const SolveSetup *setup = &problem->setup;
+    return is_routed(problem, node) && setup->rows ? setup->rows : setup->width;
+}
+
 /* Each atom on the letter of its role where the node has one. */
 static NodeChoice token_choice(const Problem *problem, const Node *node, const AtomSet *partial)
 {
     NodeChoice choice = {{0}, {0}};
     for (int a = 0; a < problem->setup.mesh->n; a++) {
-        if (!(problem->setup.tokens >> a & 1))
+        if (!((problem->setup.tokens & ~node_width(problem, node)) >> a & 1))
             continue;
         int letter = token_letter(problem->setup.net, node, token_kind(problem, a));
         choice.atom[a] =
@@ -210,9 +222,10 @@ static AtomSet leading_atoms(const Problem *problem, const Node *node, const Nod
     const Mesh *mesh = problem->setup.mesh;
     AtomSet best = 0;
     int extent = 1;
-    for (unsigned set = 1; set < problem->setup.width; set++) {
+    AtomSet width = node_width(problem, node);
+    for (unsigned set = 1; set < width; set++) {
         NodeChoice choice = *base;
-        if ((set & ~(unsigned)problem->setup.width) != 0)
+        if ((set & ~(unsigned)width) != 0)
             continue;
         choice_set(&choice, (AtomSet)set, what);
         if (mesh_extent(mesh, (AtomSet)set) >= extent && option_legal(problem, node, &choice)) {
@@ -234,7 +247,7 @@ static bool letter_allowed(const Problem *problem, const Node *node, int what)
     DimKind kind = net->dims.at[node->sig.dim[letter]].kind;
     bool goes = problem->routed[node - problem->setup.graph->nodes.at];
     if (kind == DIM_ROUTED || letter == node_naming_letter(net, node) ||
-        (goes && kind == DIM_SEQUENCE))
+        (goes && (kind == DIM_SEQUENCE || kind == DIM_BATCH)))
         return false;
     return problem->setup.boundary_rule != BOUNDARY_WHOLE || kind != DIM_SEQUENCE;
 }
@@ -271,7 +284,7 @@ static bool node_passes(const Problem *problem, const Node *node, const NodeChoi
 {
     for (int l = 0; l < node->sig.letters; l++) {
         NodeChoice choice = *base;
-        choice_set(&choice, problem->setup.width, CHOICE_LETTER + l);
+        choice_set(&choice, node_width(problem, node), CHOICE_LETTER + l);
         if (choice_pass(problem, node, CHOICE_LETTER + l, &choice))
             return true;
     }
@@ -281,7 +294,7 @@ static bool node_passes(const Problem *problem, const Node *node, const NodeChoi
 static void node_options(Problem *problem, const Node *node, const NodeChoice *base,
                          OptionList *list)
 {
-    AtomSet width = problem->setup.width;
+    AtomSet width = node_width(problem, node);
     bool passes = node_passes(problem, node, base);
     for (int i = 0, what; (what = single_choice(node, i)) != NONE; i++) {
         NodeChoice choice = *base;
@@ -351,9 +364,21 @@ static void spot_widen(Problem *problem, ValueId id, PlaceList *list)
     }
 }
 
-static bool home_allowed(const Problem *problem, const Value *value, const Placement *place)
+/* What acts as the width where the parameter is used. */
+static AtomSet param_width(const Problem *problem, ValueId id)
 {
-    AtomSet sharded = place_sharded(place) & problem->setup.width;
+    const Graph *graph = problem->setup.graph;
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int k = 0; k < graph->nodes.at[n].ins; k++)
+            if (graph->nodes.at[n].in[k] == id)
+                return node_width(problem, &graph->nodes.at[n]);
+    return problem->setup.width;
+}
+
+static bool home_allowed(const Problem *problem, const Value *value, AtomSet width,
+                         const Placement *place)
+{
+    AtomSet sharded = place_sharded(place) & width;
     switch (problem->setup.weight_rule) {
     case WEIGHTS_SHARDED:
         return value->axes < 2 || sharded != 0;
@@ -372,6 +397,7 @@ static bool home_domain(Problem *problem, int param)
     const Placement *given = setup->home != NULL ? setup->home[param] : NULL;
     Spot *spot = &problem->spot[info->value];
     PlaceList all = {0}, list = {0};
+    AtomSet width = param_width(problem, info->value);
     if (given != NULL) {
         if (!place_fits(setup->mesh, setup->net, value, given))
             return false;
@@ -383,7 +409,7 @@ static bool home_domain(Problem *problem, int param)
         if (setup->gather_weights)
             spot_widen(problem, info->value, &all);
         for (int i = 0; i < all.n; i++)
-            if (setup->width == 0 || info->frozen || home_allowed(problem, value, &all.at[i]))
+            if (width == 0 || info->frozen || home_allowed(problem, value, width, &all.at[i]))
                 place_add(problem->arena, &list, &all.at[i]);
     }
     for (int i = 0; i < list.n; i++)

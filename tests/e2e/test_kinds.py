@@ -49,6 +49,7 @@ SHARED = {
     "dp2.ep2": {"dp": 2, "ep": 2},
     "dp2.ep2.tp2+sp": {"dp": 2, "ep": 2, "tp": 2, "sp": 1},
     "dp4.ep2.recompute": {"dp": 4, "ep": 2, "recompute": "full"},
+    "dp4.ep2.etp2": {"dp": 4, "ep": 2, "etp": 2},
 }
 MANY = ["mixtral", "deepseek_v3", "gpt_oss", "llama4"]
 
