@@ -46,7 +46,7 @@ typedef struct SolveSetup {
     AtomSet width, tokens; /* disjoint; other atoms stay Replicate */
     AtomSet rows; /* what act as the width in nodes that work on single choices: it and token atoms;
                      0: the width alone */
-    AtomSet heads;         /* of the tokens: hold whole sequences where a node crosses them */
+    AtomSet heads;  /* of the tokens: hold whole sequences where a node crosses them */
     unsigned cross; /* set of Cross: what the others of the sequence may do there; 0: gather */
     bool pass_by;   /* products see the blocks of a sequence that is on the width atoms pass by,
                        instead of gathering it, or of scattering their sums */
