@@ -94,19 +94,29 @@ static int print_gaps(Trainer *t, Emit *out, int s)
 
 static void print_fetch_path(Trainer *t, Emit *out, const Group *group)
 {
+    bool started = false;
     for (int i = 0; i < group->fetch.n; i++) {
         const Move *move = &group->fetch.move[i];
-        CHECK(move->kind == MOVE_ALL_GATHER);
-        const char *list = trainer_list(t, &move->atoms, true);
-        if (i)
+        bool slice = move->kind == MOVE_SLICE, last = i + 1 == group->fetch.n;
+        CHECK(move->kind == MOVE_ALL_GATHER || (slice && !started && !last));
+        const char *list = trainer_list(t, &move->atoms, !slice);
+        int ranks = list_extent(&t->plan->mesh, &move->atoms);
+        if (slice) { /* ranks that hold the same each bring a part of it */
+            emit_line(out, "count /= %d;", ranks);
+            emit_line(out, "own += s->index[%s] * count;", list);
+            emit_line(out, "from += s->index[%s] * count;", list);
+            continue;
+        }
+        if (started)
             emit_line(out, "lp_wait(event);");
+        started = true;
         emit_line(out, "from -= s->index[%s] * count;", list);
         emit_line(out, "lp_all_gather(event, s->comm[%s], own, whole + from, count, %s);", list,
                   dtype_constant(t->program->recipe->weight));
-        if (i + 1 == group->fetch.n)
+        if (last)
             break;
         emit_line(out, "own = whole + from;");
-        emit_line(out, "count *= %d;", list_extent(&t->plan->mesh, &move->atoms));
+        emit_line(out, "count *= %d;", ranks);
     }
 }
 

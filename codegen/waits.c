@@ -228,12 +228,12 @@ static bool conflicts(const Flying *flying, const Step *step)
     return false;
 }
 
-static void walk_stage(Waits *waits, int stage)
+static void walk_rank(Waits *waits, int stage, int coordinate)
 {
     Arena *scratch = arena_new("waits");
     Flight flight[STREAM_COUNT];
     memset(flight, 0, sizeof flight);
-    Walk *walk = walk_begin(scratch, waits->program, stage, 0, 2);
+    Walk *walk = walk_begin(scratch, waits->program, stage, coordinate, 2);
     for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
         for (int w = 0; w < step->waits; w++) {
             if (step->wait[w].stream != STREAM_COMPUTE)
@@ -254,6 +254,28 @@ static void walk_stage(Waits *waits, int stage)
         memcpy(flying->operand, step->operand, (size_t)step->operands * sizeof step->operand[0]);
     }
     arena_free(scratch);
+}
+
+static bool in_several(const Path *path)
+{
+    int n = 0;
+    for (int i = 0; i < path->n; i++)
+        n += path->move[i].kind <= MOVE_PERMUTE;
+    return n > 1;
+}
+
+/* One text serves all ranks of a stage. Behind the first collective of a way between a buffer and a
+ * home each of them holds another part of the bucket, and other links wait for it: then it waits
+ * where any rank has to. */
+static void walk_stage(Waits *waits, int stage)
+{
+    const StageProgram *at = &waits->program->stage[stage];
+    bool apart = false;
+    for (int g = 0; g < at->groups.n; g++)
+        apart =
+            apart || in_several(&at->groups.at[g].scatter) || in_several(&at->groups.at[g].fetch);
+    for (int c = 0; c < (apart ? mesh_ranks(&waits->program->plan->mesh) : 1); c++)
+        walk_rank(waits, stage, c);
 }
 
 bool inst_communicates(const Inst *inst)

@@ -144,8 +144,11 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
     } else if (on_path(step, &group->fetch)) {
         int stale = trace->stage->delay;
         home += slot_of_version(trace->stage, step->round > stale ? step->round - stale : 0);
+        int first = 0; /* ranks that hold the same may each bring a part of it */
+        while (group->fetch.move[first].kind == MOVE_SLICE)
+            first++;
         *ret = (Way){
-            &group->fetch, group->weight_share, home, bucket->fetch - bucket->begin * weight, 0,
+            &group->fetch, group->weight_share, home, bucket->fetch - bucket->begin * weight, first,
             weight,        STREAM_WEIGHT};
     } else {
         return false;

@@ -73,7 +73,10 @@ void group_find_paths(Arena *arena, const Mesh *mesh, const MovePrice *price, Gr
     sums.monoid = sums.partial ? MONOID_SUM : MONOID_NONE;
     to.shard[1] = group->share;
     home.shard[1] = group->weight_share;
-    MovePrice flat_price = {flat_cost, price, price->element_bytes};
+    MovePrice flat_price = {.cost = flat_cost,
+                            .context = price,
+                            .element_bytes = price->element_bytes,
+                            .in_place = true};
     PathTable *paths = path_table_new(arena, mesh, net, &flat_price);
     if (!path_find(paths, value, &from, &sums, &group->scatter) ||
         !path_find(paths, value, &sums, &to, &group->reduce) ||

@@ -374,7 +374,7 @@ static void reach_suffixes(PathTable *table, int from, const Placement *place, i
         reach(table, from, &move, &rest);
 
         AtomSet set = list_set(&move.atoms);
-        if (place->partial == 0 || place->monoid == MONOID_SUM) {
+        if (!table->price.in_place && (place->partial == 0 || place->monoid == MONOID_SUM)) {
             Placement next = rest;
             next.partial |= set;
             next.monoid = MONOID_SUM;
@@ -418,8 +418,8 @@ static void reach_free(PathTable *table, int from, const Placement *place, int a
         move.to = i;
         reach(table, from, &move, &next);
     }
-    if (!(table->to.partial >> atom & 1) || table->to.monoid != MONOID_SUM ||
-        (place->partial != 0 && place->monoid != MONOID_SUM))
+    if (table->price.in_place || !(table->to.partial >> atom & 1) ||
+        table->to.monoid != MONOID_SUM || (place->partial != 0 && place->monoid != MONOID_SUM))
         return;
     Placement next = *place;
     next.partial = (AtomSet)(next.partial | 1u << atom);

@@ -87,6 +87,7 @@ typedef struct MovePrice {
     int64_t (*cost)(const void *context, const Mesh *mesh, const Move *move, int64_t bytes);
     const void *context;
     int element_bytes;
+    bool in_place; /* no copy stands for a Partial: zeros would have to be written for that */
 } MovePrice;
 
 int mesh_ranks(const Mesh *mesh);
