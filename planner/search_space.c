@@ -114,8 +114,7 @@ static void add_rules(Space *space, Pins *pins)
         for (int sp = 0; sp < 2; sp++)
             for (int zero = 0; zero < 4; zero++) {
                 bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
-                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero) ||
-                            (zero > 1 && space->pins->zero != zero);
+                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero);
                 if (idle || !pinned_to(space->pins->recompute, recompute) ||
                     !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
                     continue;

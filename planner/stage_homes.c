@@ -4,15 +4,41 @@
 #include "ir/lower/home.h"
 #include "planner/stage.h"
 
-/* Where the buffer of each bucket lies in its area; bytes 0: it has none. */
+/* Where the buffer of each bucket lies in its area; bytes 0: it has none. Of those that share bytes
+ * with it (and it does so itself) some come last in a row that runs up or down to it, or that ran
+ * before: the nearest below and above, the lowest and the highest. */
+enum { NEAR = 4 };
 typedef struct Area {
     int64_t *at, *bytes;
+    int (*near)[NEAR];
 } Area;
 
 static bool share_bytes(const Area *area, int a, int b)
 {
     return area->bytes[a] && area->bytes[b] && area->at[a] < area->at[b] + area->bytes[b] &&
            area->at[b] < area->at[a] + area->bytes[a];
+}
+
+static void find_near(const StageCost *cost, Area *area, int b)
+{
+    int *near = area->near[b], low = cost->bucket[b].close_link, high = cost->bucket[b].open_link;
+    for (int k = 0; k < NEAR; k++)
+        near[k] = b;
+    for (int a = 0; a < cost->buckets; a++) {
+        if (a == b || !share_bytes(area, a, b))
+            continue;
+        const StageBucket *other = &cost->bucket[a];
+        if (other->open_link < low &&
+            (near[0] == b || other->open_link > cost->bucket[near[0]].open_link))
+            near[0] = a;
+        if (other->close_link > high &&
+            (near[1] == b || other->close_link < cost->bucket[near[1]].close_link))
+            near[1] = a;
+        if (other->close_link < cost->bucket[near[2]].close_link)
+            near[2] = a;
+        if (other->open_link > cost->bucket[near[3]].open_link)
+            near[3] = a;
+    }
 }
 
 static Area place_area(Arena *scratch, const Family *family, const StageCost *cost, int end,
@@ -22,7 +48,8 @@ static Area place_area(Arena *scratch, const Family *family, const StageCost *co
     Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
     Area area = {ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                 arena_array(scratch, cost->buckets + 1, sizeof *area.near)};
     int n = 0;
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
@@ -37,12 +64,53 @@ static Area place_area(Arena *scratch, const Family *family, const StageCost *co
         area.at[life[i].id] = offset[i];
         area.bytes[life[i].id] = life[i].bytes;
     }
+    for (int b = 0; b < cost->buckets; b++)
+        find_near(cost, &area, b);
     return area;
+}
+
+/* Buckets by the lowest and by the highest link that uses them: the first of each link, counted
+ * from the chunk's first, and those after it; NONE ends them. */
+typedef struct Ends {
+    int begin;
+    int *low, *high, *next_low, *next_high;
+} Ends;
+
+static Ends ends_of(Arena *scratch, const StageCost *cost, int begin, int end)
+{
+    Ends ends = {
+        begin, ARENA_ARRAY(scratch, int, end - begin), ARENA_ARRAY(scratch, int, end - begin),
+        ARENA_ARRAY(scratch, int, cost->buckets + 1), ARENA_ARRAY(scratch, int, cost->buckets + 1)};
+    for (int i = 0; i < end - begin; i++)
+        ends.low[i] = ends.high[i] = NONE;
+    for (int b = cost->buckets - 1; b >= 0; b--) {
+        int *low = &ends.low[cost->bucket[b].close_link - begin],
+            *high = &ends.high[cost->bucket[b].open_link - begin];
+        ends.next_low[b] = *low;
+        ends.next_high[b] = *high;
+        *low = *high = b;
+    }
+    return ends;
+}
+
+/* Buckets that link i is the first to use in a row of that direction, or the last: one after b, or
+ * the first. */
+static int next_first(const Ends *ends, bool forward, int i, int b)
+{
+    if (b != NONE)
+        return forward ? ends->next_low[b] : ends->next_high[b];
+    return forward ? ends->low[i - ends->begin] : ends->high[i - ends->begin];
+}
+
+static int next_last(const Ends *ends, bool forward, int i, int b)
+{
+    return next_first(ends, !forward, i, b);
 }
 
 /* A row as the streams run it; times are from its start. */
 typedef struct HomeRow {
     const StageCost *cost;
+    const Ends *ends;
     Area weights, gradients;
     bool forward, adds; /* to gradients */
     int micros;
@@ -53,30 +121,27 @@ typedef struct HomeRow {
 } HomeRow;
 
 /* All that link i is the first to use, one after the other. */
-static int64_t fetches_of(const StageCost *cost, bool forward, int i)
+static int64_t fetches_of(const StageCost *cost, const Ends *ends, bool forward, int i)
 {
     int64_t ns = 0;
-    for (int b = 0; b < cost->buckets; b++)
-        if ((forward ? cost->bucket[b].close_link : cost->bucket[b].open_link) == i)
-            ns += cost->bucket[b].fetch_ns;
+    for (int b = next_first(ends, forward, i, NONE); b != NONE; b = next_first(ends, forward, i, b))
+        ns += cost->bucket[b].fetch_ns;
     return ns;
 }
 
 /* Weights that link i is the first to use must have come; they come as soon as the stream is free
  * and what lay in their bytes has been used. */
-static void fetch_weights(HomeRow *row, int i, bool begins)
+static void fetch_weights(HomeRow *row, int i)
 {
     int64_t wait = row->clock;
-    for (int b = 0; b < row->cost->buckets; b++) {
-        const StageBucket *bucket = &row->cost->bucket[b];
-        if ((row->forward ? bucket->close_link : bucket->open_link) != i || begins ||
-            !row->weights.bytes[b])
+    for (int b = next_first(row->ends, row->forward, i, NONE); b != NONE;
+         b = next_first(row->ends, row->forward, i, b)) {
+        if (!row->weights.bytes[b])
             continue;
         int64_t start = row->weight_stream;
-        for (int a = 0; a < row->cost->buckets; a++)
-            if (share_bytes(&row->weights, a, b))
-                start = num_larger(start, row->used[a]);
-        row->weight_stream = start + bucket->fetch_ns;
+        for (int k = 0; k < NEAR; k++)
+            start = num_larger(start, row->used[row->weights.near[b][k]]);
+        row->weight_stream = start + row->cost->bucket[b].fetch_ns;
         wait = num_larger(wait, row->weight_stream);
     }
     row->stall += wait - row->clock;
@@ -88,19 +153,20 @@ static void fetch_weights(HomeRow *row, int i, bool begins)
 static void claim_buffers(HomeRow *row, int i, int64_t before)
 {
     int64_t wait = row->clock;
-    for (int b = 0; b < row->cost->buckets; b++)
-        for (int a = 0; a < row->cost->buckets && row->cost->bucket[b].open_link == i; a++)
-            if (share_bytes(&row->gradients, a, b))
-                wait = num_larger(wait, row->scattered[a] - before);
+    for (int b = next_first(row->ends, false, i, NONE); b != NONE;
+         b = next_first(row->ends, false, i, b))
+        for (int k = 0; k < NEAR && row->gradients.bytes[b]; k++)
+            wait = num_larger(wait, row->scattered[row->gradients.near[b][k]] - before);
     row->stall += wait - row->clock;
     row->clock = wait;
 }
 
 static void close_buckets(HomeRow *row, int i)
 {
-    for (int b = 0; b < row->cost->buckets; b++) {
+    for (int b = next_last(row->ends, false, i, NONE); b != NONE;
+         b = next_last(row->ends, false, i, b)) {
         const StageBucket *bucket = &row->cost->bucket[b];
-        if (bucket->close_link != i || !row->gradients.bytes[b])
+        if (!row->gradients.bytes[b])
             continue;
         int64_t fold = bucket->fold_ns * (row->micros - 1) / row->micros; /* the first has none */
         row->clock += fold;
@@ -115,17 +181,17 @@ static void close_buckets(HomeRow *row, int i)
 static void run_row(HomeRow *row, bool resumes, int begin, int end, const int64_t *adds,
                     int64_t *ret_late)
 {
-    const StageCost *cost = row->cost;
     for (int k = 0; k < end - begin; k++) {
         int i = row->forward ? begin + k : end - 1 - k;
-        fetch_weights(row, i, k == 0 && resumes);
+        if (k > 0 || !resumes)
+            fetch_weights(row, i);
         if (row->adds)
             claim_buffers(row, i, adds[i - begin] / 2); /* some are made early, some late */
         ret_late[i - begin] = row->stall + row->fold;
         row->clock += adds[i - begin];
-        for (int b = 0; b < cost->buckets; b++)
-            if (i >= cost->bucket[b].close_link && i <= cost->bucket[b].open_link)
-                row->used[b] = row->clock;
+        for (int b = next_last(row->ends, row->forward, i, NONE); b != NONE;
+             b = next_last(row->ends, row->forward, i, b))
+            row->used[b] = row->clock;
         if (row->adds)
             close_buckets(row, i);
     }
@@ -188,7 +254,9 @@ void stage_add_homes(const Family *family, int begin, int end, int64_t *const ow
     if (!any_cut(cost))
         return;
     Arena *scratch = arena_new("homes");
+    Ends ends = ends_of(scratch, cost, begin, end);
     HomeRow first = {.cost = cost,
+                     .ends = &ends,
                      .forward = true,
                      .micros = family->order->micros,
                      .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
@@ -207,7 +275,8 @@ void stage_add_homes(const Family *family, int begin, int end, int64_t *const ow
         cost->ns[part] += row[part].stall + row[part].fold;
         cost->stall_ns[part] = row[part].stall;
         cost->fold_ns = num_larger(cost->fold_ns, row[part].fold);
-        cost->gap_ns[BEGINS_STAGE][part] = fetches_of(cost, forward, forward ? begin : end - 1);
+        cost->gap_ns[BEGINS_STAGE][part] =
+            fetches_of(cost, &ends, forward, forward ? begin : end - 1);
         cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - row[part].clock, 0);
     }
     PartKind adds = family->deck->key.split ? PART_W : PART_B;
