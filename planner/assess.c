@@ -155,6 +155,21 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     return out;
 }
 
+const char *homes_name(const Pins *pins, bool brief)
+{
+    static const char *const whole[] = {NULL, "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP)"};
+    static const char *const node[] = {NULL, "ZeRO-1 inside a node", "ZeRO-2 inside a node",
+                                       "ZeRO-3 inside a node (HSDP)"};
+    static const char *const few[] = {NULL, "ZeRO-1", "ZeRO-2", "ZeRO-3"};
+    if (pins->zero <= 0 || pins->dp * pins->cp == 1)
+        return NULL;
+    if (pins->shard == SHARD_NODE)
+        return brief && pins->zero == 3 ? "HSDP" : node[pins->zero];
+    if (pins->shard == SHARD_WEIGHTS && pins->zero == 3)
+        return brief ? "ZeRO-3, weights in a node" : "ZeRO-3, weights cut inside a node";
+    return (brief ? few : whole)[pins->zero];
+}
+
 static char *words(Arena *arena, const Pins *pins, bool brief)
 {
     Str text = str_new(arena);
@@ -181,8 +196,9 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         if (pins->order == ORDER_ZIGZAG)
             str_putf(&text, " %s", order_text[pins->order]);
     }
-    if (pins->zero && pins->dp * pins->cp > 1)
-        str_putf(&text, ", ZeRO-%d", pins->zero);
+    const char *homes = homes_name(pins, brief);
+    if (homes)
+        str_putf(&text, ", %s", homes);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->tp > 1 && pins->tp_by == CROSS_RING)

@@ -241,7 +241,8 @@ int cmd_plan(int argc, char **argv)
         .about =
             "the fastest placement that fits, and why; -o writes the plan file.\n"
             "The declared space: tp x cp x dp x pp, ep where a model has experts, micro-batch, "
-            "ZeRO-1,\nsequence parallel, recompute, labels of blocks (time against bytes), and "
+            "ZeRO 0 to 3,\nsequence parallel, recompute, labels of blocks (time against bytes), "
+            "and "
             "the schedules 1F1B\nand GPipe with every cut of the layers into stages, zbh1, and "
             "zbv and interleaved with two\nchunks a stage, with even layers. Pins narrow it. A "
             "pinned schedule may also have more chunks\n(chunks=4), be dualpipev, pipedream or 2bw "
@@ -255,7 +256,10 @@ int cmd_plan(int argc, char **argv)
             "cp\n"
             "ranks so that a causal mask leaves all of them equal work.\n"
             "tp_by=ring lets blocks of the sequence pass by products on tp, which else gather them "
-            "(with\nsp=1).",
+            "(with\nsp=1).\n"
+            "zero=1 cuts the optimizer's state over the ranks that cut tokens, 2 gradients too, 3\n"
+            "(FSDP) weights too; shard=node keeps the cuts inside a node (HSDP), shard=weights\n"
+            "those of weights.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -24,8 +24,8 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
     const Pins *pins = &column->it->pins;
     Str text = str_new(arena);
     (void)which;
-    if (pins->zero && pins->dp * pins->cp > 1)
-        str_putf(&text, "ZeRO-%d", pins->zero);
+    if (homes_name(pins, true))
+        str_put(&text, homes_name(pins, true));
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)

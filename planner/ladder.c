@@ -8,15 +8,15 @@ int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS])
     pins.zero = pins.sp = pins.recompute = 0;
     const struct {
         const char *name;
-        int *freed;
-    } rung[LADDER_RUNGS] = {{"data parallel", NULL},         {"+ ZeRO-1", &pins.zero},
-                            {"+ tensor parallel", &pins.tp}, {"+ sequence parallel", &pins.sp},
-                            {"+ pipeline", &pins.pp},        {"+ recompute", &pins.recompute},
-                            {"+ expert parallel", &pins.ep}};
+        int *pin, free; /* what the rung sets it to; -1: the search chooses */
+    } rung[LADDER_RUNGS] = {
+        {"data parallel", &pins.zero, 0},      {"+ ZeRO-1", &pins.zero, 1},
+        {"+ ZeRO-2 and 3", &pins.zero, -1},    {"+ tensor parallel", &pins.tp, -1},
+        {"+ sequence parallel", &pins.sp, -1}, {"+ pipeline", &pins.pp, -1},
+        {"+ recompute", &pins.recompute, -1},  {"+ expert parallel", &pins.ep, -1}};
     int rungs = problem->routed ? LADDER_RUNGS : LADDER_RUNGS - 1;
     for (int i = 0; i < rungs; i++) {
-        if (rung[i].freed)
-            *rung[i].freed = -1;
+        *rung[i].pin = rung[i].free;
         SearchLimits limits = {.inside = true};
         SearchResult result;
         search_run(search, &pins, &limits, &result);

@@ -54,6 +54,8 @@ static json_t *placement_json(const Assessment *it)
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "tp", pins->tp, "dp", pins->dp, "pp",
                   pins->pp, "zero", pins->zero, "sp", pins->sp, "recompute",
                   pins->recompute ? "full" : "none", "schedule", pins->schedule);
+    if (pins->shard > SHARD_ALL)
+        json_object_set_new(object, "shard", json_string(shard_text[pins->shard]));
     if (pins->cp > 1) {
         json_object_set_new(object, "cp", json_integer(pins->cp));
         json_object_set_new(object, "cp_heads",

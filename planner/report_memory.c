@@ -134,6 +134,7 @@ static const char *short_name(Arena *arena, const Graph *graph, const char *name
 typedef struct ShardRow {
     const char *shards;
     const Body *body;
+    int class;
     Str names;
     int64_t elements; /* of a rank, all instances */
     AtomSet replicated;
@@ -141,9 +142,10 @@ typedef struct ShardRow {
 
 typedef VEC(ShardRow) ShardRows;
 
-static void add_param(const Report *report, ShardRows *rows, const Body *body, int param, int links)
+static void add_param(const Report *report, ShardRows *rows, int class, int param, int links)
 {
     Arena *arena = report->arena;
+    const Body *body = report->it->program->body[class];
     const Mesh *mesh = &report->it->plan->mesh;
     const Param *info = &body->graph->params.at[param];
     const Value *value = &body->graph->values.at[info->value];
@@ -155,7 +157,7 @@ static void add_param(const Report *report, ShardRows *rows, const Body *body, i
             row = &rows->at[i];
     if (!row) {
         row = &vec_push(arena, rows);
-        *row = (ShardRow){.shards = shards, .body = body, .names = str_new(arena)};
+        *row = (ShardRow){.shards = shards, .body = body, .class = class, .names = str_new(arena)};
     }
     str_putf(&row->names, "%s%s", row->names.n ? " " : "",
              short_name(arena, body->graph, info->name));
@@ -169,6 +171,35 @@ static const char *cut_names(Arena *arena, const char *names)
     return strlen(names) <= MOST ? names : arena_printf(arena, "%.*s…", MOST - 1, names);
 }
 
+static const char *over_text(Arena *arena, const Plan *plan, AtomSet atoms)
+{
+    return arena_printf(arena, "%s %d", text_roles(arena, &plan->mesh, atoms),
+                        mesh_extent(&plan->mesh, atoms));
+}
+
+/* Over which ranks what belongs to a row is cut further; each set holds the next. */
+static const char *cut_text(Arena *arena, const Plan *plan, int class, AtomSet replicated)
+{
+    const Homes homes = plan_homes(plan, class);
+    AtomSet state = (AtomSet)(homes.state & replicated),
+            gradient = (AtomSet)(homes.gradient & replicated),
+            weight = (AtomSet)(homes.weight & replicated);
+    if (!state)
+        return "as the parameter";
+    const char *over = over_text(arena, plan, state);
+    if (weight == state)
+        return arena_printf(arena, "all over %s", over);
+    if (!gradient)
+        return arena_printf(arena, "state over %s", over);
+    if (gradient != state)
+        return arena_printf(arena, "state over %s, gradients %s", over,
+                            over_text(arena, plan, gradient));
+    if (!weight)
+        return arena_printf(arena, "state, gradients over %s", over);
+    return arena_printf(arena, "weights over %s, the rest %s", over_text(arena, plan, weight),
+                        over);
+}
+
 static void put_parameters(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -180,23 +211,43 @@ static void put_parameters(Str *str, const Report *report)
         for (int i = 0; i < it->net->chain.n; i++)
             links += it->net->chain.at[i].class == c;
         for (int p = 0; p < it->net->classes.at[c]->params.n; p++)
-            add_param(report, &rows, it->program->body[c], p, links);
+            add_param(report, &rows, c, p, links);
     }
-    static const char *const heads[] = {"class", "parameters", "sharded", "copies",
-                                        "optimizer state"};
+    bool further = it->plan->gradient_atoms != 0;
+    const char *heads[] = {"class", "parameters", "sharded", "copies",
+                           further ? "cut further" : "optimizer state"};
     Table table = table_new(arena, "lllrl", heads);
     for (int i = 0; i < rows.n; i++) {
         const ShardRow *row = &rows.at[i];
         AtomSet state = (AtomSet)(it->plan->state_atoms & row->replicated);
+        AtomSet copies = (AtomSet)(row->replicated & ~plan_homes(it->plan, row->class).weight);
         const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
-                               arena_printf(arena, "%d", mesh_extent(mesh, row->replicated)),
-                               state ? arena_printf(arena, "over %s %d more",
-                                                    text_roles(arena, mesh, state),
-                                                    mesh_extent(mesh, state))
-                                     : "as the parameter"};
+                               arena_printf(arena, "%d", mesh_extent(mesh, copies)),
+                               further ? cut_text(arena, it->plan, row->class, row->replicated)
+                               : state ? arena_printf(arena, "over %s %d more",
+                                                      text_roles(arena, mesh, state),
+                                                      mesh_extent(mesh, state))
+                                       : "as the parameter"};
         table_row(&table, NULL, cells);
     }
     table_put(str, &table, 2, &report->style);
+}
+
+/* What is whole for a while only. */
+static void put_buffers(Str *str, const Report *report)
+{
+    int64_t weights = 0, gradients = 0;
+    for (int s = 0; s < report->it->program->stages; s++) {
+        const StageProgram *stage = &report->it->program->stage[s];
+        weights = stage->fetched_bytes > weights ? stage->fetched_bytes : weights;
+        gradients = stage->buffers_bytes > gradients ? stage->buffers_bytes : gradients;
+    }
+    if (weights)
+        str_putf(str, "  weights are whole from one layer before their use until it: %s at once\n",
+                 str_gib(report->arena, weights));
+    if (gradients)
+        str_putf(str, "  gradients are whole until their bucket is summed: %s at once\n",
+                 str_gib(report->arena, gradients));
 }
 
 static void put_boundary(Str *str, const Report *report)
@@ -287,16 +338,20 @@ static void put_groups(Str *str, const Report *report)
                       : stage_level(cluster, ranks, plan->holder[c], plan->holder[c + 1]);
         far = own > far ? own : far;
     }
+    const char *flat = plan->weight_atoms     ? "weights and their gradients, every micro-batch"
+                       : plan->gradient_atoms ? "weight gradients, every micro-batch"
+                                              : "weight gradients, once a step";
     static const char *const heads[] = {"group",         "ranks",        "groups",
                                         "the first one", "slowest link", "carries"};
     Table table = table_new(report->arena, "lrrlll", heads);
     group_row(report, &table, "tp", tp, 1, level[ROLE_TP],
               "activations and their gradients, every layer");
     group_row(report, &table, "cp", cp, tp, level[ROLE_CP],
-              "parts of sequences, every layer; weight gradients, once a step");
+              arena_printf(report->arena, "parts of sequences, every layer; %s", flat));
     group_row(report, &table, "dp", dp, tp * cp, level[ROLE_DP],
-              plan->state_atoms ? "weight gradients and new weights, once a step"
-                                : "weight gradients, once a step");
+              plan->state_atoms && !plan->gradient_atoms
+                  ? "weight gradients and new weights, once a step"
+                  : flat);
     int ep = mesh_extent(mesh, mesh->ep), etp = mesh_extent(mesh, mesh->etp), far_ep = 0;
     int far_etp = 0;
     for (int a = 0; a < mesh->n; a++) {
@@ -322,6 +377,7 @@ void report_sharding(Str *str, const Report *report)
 {
     report_question(str, report, "2  What is sharded, and what stays replicated?", "");
     put_parameters(str, report);
+    put_buffers(str, report);
     put_boundary(str, report);
     put_legend(str, report);
     put_groups(str, report);

@@ -1,6 +1,6 @@
 /* search.h - the fastest plan of the declared space, exactly.
  *
- * Declared space: tp x cp x dp x pp over the devices, micro-batch, ZeRO-1 or not, sequence parallel
+ * Declared space: tp x cp x dp x pp over the devices, micro-batch, ZeRO 0 to 3, sequence parallel
  * or not, recompute or not, the label of the blocks, numbers of dp ranks that share experts where a
  * model has any (with room for the rows that the job's imbalance brings), and schedules. GPipe and
  * 1F1B come with every cut of the layers into stages; ZB-H1, and ZB-V and interleaved 1F1B of two

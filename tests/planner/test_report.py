@@ -126,7 +126,7 @@ def test_nothing_fits():
     assert report["placement"] is None
     assert tightest["missing_bytes"] == tightest["needed_bytes"] - tightest["available_bytes"] > 0
     # pins that do not fit, where other plans do: the remedy is the plan without them
-    result = run("plan", *EIGHT_B, "--pin", "tp=1,pp=1,recompute=none")
+    result = run("plan", *EIGHT_B, "--pin", "tp=1,pp=1,recompute=none,zero=1")
     assert result.returncode == 3
     assert "without the pins tp=" in result.stderr, result.stderr
     result = run("plan", MODELS / "llama-3.1-70b.json", "dgx-h100", "--gpus", "8", "--seq", "4096",
@@ -395,7 +395,7 @@ def test_whatif():
 
 def test_explain():
     with tempfile.TemporaryDirectory() as folder:
-        path = plan_file(folder, "8b.json", *EIGHT_B)
+        path = plan_file(folder, "8b.json", *EIGHT_B, "--pin", "zero=1")
         text = good("explain", path)
         assert "bound by compute" in text
         assert re.search(r"block 0: .* kept, of a layer and sequence +<- this plan", text), text
@@ -447,6 +447,42 @@ def test_large_model():
     assert report["search"]["gap"] == 0
     assert max(report["predicted"]["peak_bytes"]) <= 76 << 30
     print(f"# llama-3.1-405b on 2048: {report['search']['wall_ns'] / 1e6:.0f} ms of search")
+
+
+GPT3 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 12288, "n_head": 96,
+        "n_layer": 96, "n_positions": 2048, "vocab_size": 50257, "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new", "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+
+
+def test_homes_of_gpt3():
+    """175 billion parameters on 64 ranks: 2 + 4 + 12 bytes of each, and what every ZeRO divides by 64."""
+    parts = ("weights", "gradients", "optimizer")
+    params = 174_604_259_328 # layers of 12 h^2 + 13 h, embeddings of 50257 + 2048 rows, the last norm
+    h = GPT3["n_embd"]
+    assert params == 96 * (12 * h * h + 13 * h) + (50257 + 2048) * h + 2 * h
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "gpt3.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(GPT3, file)
+        for zero in range(4):
+            pins = f"tp=1,pp=1,dp=64,zero={zero},recompute=full,mbs=1"
+            result = run("plan", path, "dgx-h100", "--gpus", "64", "--global-batch", "64", "--seq",
+                         "2048", "--recipe", "bf16", "--pin", pins, "--json")
+            report = json.loads(result.stdout)
+            if zero < 3:
+                assert result.returncode == 3, (zero, result.returncode)
+                held = [report["search"]["tightest"][f"{part}_bytes"] for part in parts]
+            else:
+                assert result.returncode == 0, result.stderr
+                held = [report["stages"][0]["bytes"][part] for part in parts]
+            cut = [64 if zero >= 3 else 1, 64 if zero >= 2 else 1, 64 if zero >= 1 else 1]
+            for bytes_of, each, ranks in zip(held, (2, 4, 12), cut):
+                assert abs(bytes_of * ranks / (each * params) - 1) < 1e-3, (zero, held)
+        text = good("plan", path, "dgx-h100", "--gpus", "64", "--global-batch", "64", "--seq", "2048",
+                    "--recipe", "bf16", "--pin", "dp=64,zero=3,recompute=full,mbs=1")
+        assert "ZeRO-3 (FSDP)" in text and "all over dp 64" in text, text
+        assert re.search(r"weights are whole from one layer before their use until it: [0-9.]+ GiB",
+                         text), text
 
 
 def main():
