@@ -1,6 +1,8 @@
 /* assess.c - lowers a plan, times it, and draws the conclusions that every report shares. */
 #include "planner/assess.h"
 
+#include "planner/homes_words.h"
+
 const char *const bytes_text[BYTES_COUNT] = {"weights", "gradients", "optimizer", "activations",
                                              "temporaries"};
 
@@ -153,21 +155,6 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     fill_band(out);
     fill_rates(out);
     return out;
-}
-
-const char *homes_name(const Pins *pins, bool brief)
-{
-    static const char *const whole[] = {NULL, "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP)"};
-    static const char *const node[] = {NULL, "ZeRO-1 inside a node", "ZeRO-2 inside a node",
-                                       "ZeRO-3 inside a node (HSDP)"};
-    static const char *const few[] = {NULL, "ZeRO-1", "ZeRO-2", "ZeRO-3"};
-    if (pins->zero <= 0 || pins->dp * pins->cp == 1)
-        return NULL;
-    if (pins->shard == SHARD_NODE)
-        return brief && pins->zero == 3 ? "HSDP" : node[pins->zero];
-    if (pins->shard == SHARD_WEIGHTS && pins->zero == 3)
-        return brief ? "ZeRO-3, weights in a node" : "ZeRO-3, weights cut inside a node";
-    return (brief ? few : whole)[pins->zero];
 }
 
 static char *words(Arena *arena, const Pins *pins, bool brief)

@@ -46,9 +46,6 @@ extern const char *const bytes_text[BYTES_COUNT];
 int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind);
 /* A family of the plan's own classes, for its segment simulation. */
 Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, const Net *net);
-/* How homes of parameters are cut over dp and cp ranks, by the names others gave it: "ZeRO-1",
- * "ZeRO-3 (FSDP)", "ZeRO-3 inside a node (HSDP)"; NULL where they are not. */
-const char *homes_name(const Pins *pins, bool brief);
 /* "data parallel 8 x tensor parallel 8, ZeRO-1, ...": a plan in words. */
 char *pins_words(Arena *arena, const Pins *pins);
 char *pins_short(Arena *arena, const Pins *pins); /* the same, abbreviated */

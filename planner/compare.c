@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "planner/homes_words.h"
+
 enum { WIDTH = 100, LABEL = 18, WIDEST = 22 };
 
 typedef char *(*CellText)(Arena *arena, const Column *column, int which);
