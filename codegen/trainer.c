@@ -121,8 +121,10 @@ static void print_state(Trainer *t, Emit *out)
     emit_line_comment(out,
                       arena_printf(t->arena, "enum { LOSS_AT = %lld, PAIR_AT = %lld };",
                                    (long long)(scalars + 64 * SCALAR_LOSS),
-                                   (long long)(scalars + 64 * SCALAR_PAIR)),
-                      "loss of this rank; {loss, norm^2} of the world");
+                                   (long long)t->program->stage[0].pair.base),
+                      t->program->flows
+                          ? "loss of this rank; {loss, norm^2, stop} of the world, a ring of steps"
+                          : "loss of this rank; {loss, norm^2} of the world");
     emit_line(out, "enum { IDS, LABELS, WEIGHT, STARTS };");
     emit_blank(out);
     emit_comment(out, "All that changes on one rank, besides its arena.");
@@ -144,9 +146,12 @@ static void print_state(Trainer *t, Emit *out)
         emit_line(out, "double scale; /* of this step's loss and gradients */");
         emit_line(out, "bool skipped; /* they overflowed */");
     }
+    if (t->program->flows)
+        trainer_print_flow_state(out);
     if (trainer_draws(t)) {
         emit_line(out, "long seed;     /* of what is drawn */");
-        emit_line(out, "int64_t begun; /* samples before this step */");
+        if (!t->program->flows)
+            emit_line(out, "int64_t begun; /* samples before this step */");
         emit_line(out, "long sample;   /* of the run: the first of the micro-batch at work */");
     }
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
@@ -175,6 +180,8 @@ static void print_helpers(Trainer *t, Emit *out)
     emit_line(out, "return s->arena + offset;");
     emit_close(out, "");
     emit_blank(out);
+    if (t->program->flows)
+        trainer_print_flow_helpers(t, out);
     if (t->plan->stages == 1)
         return;
     emit_comment(out, "The rank of another stage with this rank's coordinates.");
@@ -327,10 +334,16 @@ static bool is_printable(Diag *diag, const Program *program, const TrainerOption
         diag_help(diag, "plan with --recipe fp32, bf16 or fp16");
         return false;
     }
-    if (program->flows) {
-        diag_error(diag, NO_SPAN, "schedule %s never drains, and no trainer runs it yet",
-                   schedule_text[program->plan->schedule]);
-        diag_help(diag, "plan with another schedule; plan, explain and prove know this one");
+    bool cuts = false;
+    for (int i = 0; i < program->stages; i++)
+        cuts = cuts || stage_fetches(&program->stage[i]) || stage_scatters(&program->stage[i]);
+    if (program->flows && cuts) {
+        diag_error(
+            diag, NO_SPAN,
+            "schedule %s keeps versions of the weights, and no trainer keeps them of weights "
+            "or gradients that are cut",
+            schedule_text[program->plan->schedule]);
+        diag_help(diag, "plan with --pin zero=1 or zero=0");
         return false;
     }
     if (options->gemm_bf16 && recipe->activation != DT_F32) {

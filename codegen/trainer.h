@@ -123,6 +123,18 @@ void trainer_print_moments(Trainer *t, Emit *out);
 void trainer_print_run(Trainer *t, Emit *out);                 /* run_rank */
 void trainer_print_job(Trainer *t, Emit *out);                 /* the table of the job, and main */
 void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
+/* trainer_flow.c: where steps flow into each other. What State has more of; helpers; how a step
+ * counted from the last drain sets the version that layers read; the world's sum; the run. */
+void trainer_print_flow_state(Emit *out);
+void trainer_print_flow_helpers(Trainer *t, Emit *out);
+void trainer_print_version(Trainer *t, Emit *out, int stage);
+void trainer_print_world(Trainer *t, Emit *out, int stage);
+void trainer_print_flow_run(Trainer *t, Emit *out, const char *begin);
+/* "turn + 1": the step of an entry, counted from the last drain. */
+const char *trainer_flow_step(Trainer *t, const Entry *entry);
+/* The step and the micro-batch of it, where `micro` is what a part was called with. */
+const char *trainer_step(Trainer *t);
+const char *trainer_micro(Trainer *t);
 /* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);
 /* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by

@@ -413,7 +413,8 @@ static const char *address_text(BodyPrinter *p, int id)
         return arena_printf(arena, "lp_place(at, link->data[%s])", data[body_value(p, id)->out]);
     }
     case HOME_PARAM:
-        return arena_printf(arena, "arena_at(s, link->weight[%s])",
+        return arena_printf(arena, "arena_at(s, %slink->weight[%s])",
+                            p->t->program->flows ? "s->version + " : "",
                             trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)

@@ -68,6 +68,17 @@ static void print_master_states(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
 }
 
+static void print_run_end(Emit *out, const char *table)
+{
+    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
+    emit_line(out, "    lp_wait(&s->bucket[b]);");
+    emit_line(out, "lp_finish(parts, count);");
+    emit_line(out, "free(%s);", table);
+    emit_line(out, "state_end(s);");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
 void trainer_print_run(Trainer *t, Emit *out)
 {
     emit_comment(out, "Nothing is under way when the run ends; bodies finish what they start.");
@@ -102,6 +113,11 @@ void trainer_print_run(Trainer *t, Emit *out)
         print_master_states(t, out);
     else
         print_states(t, out);
+    if (t->program->flows) {
+        trainer_print_flow_run(t, out, master ? "begin" : "lp_begin(states, 3)");
+        print_run_end(out, table);
+        return;
+    }
     emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
               master ? "begin" : "lp_begin(states, 3)");
     const char *counted = t->program->recipe->scales_loss ? "lp_updates(step)" : "step";
@@ -130,13 +146,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "lp_checkpoint(step, states, 3);");
     emit_close(out, "");
     emit_close(out, "");
-    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
-    emit_line(out, "    lp_wait(&s->bucket[b]);");
-    emit_line(out, "lp_finish(parts, count);");
-    emit_line(out, "free(%s);", table);
-    emit_line(out, "state_end(s);");
-    emit_close(out, "");
-    emit_blank(out);
+    print_run_end(out, table);
 }
 
 static int64_t flops_per_step(const Trainer *t)

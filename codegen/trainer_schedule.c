@@ -2,6 +2,8 @@
  *
  * Entries that repeat with a fixed step of the micro-batch (or of the bucket) are a loop; the
  * longest repetition at each place is taken. A table without any is a list of calls. */
+#include <string.h>
+
 #include "codegen/trainer.h"
 
 /* Entries of a loop's turn: more where a stage has several chunks. */
@@ -18,7 +20,7 @@ static bool shifts(const Entry *e)
 /* Is `b` the entry `a`, `micro` micro-batches and `index` buckets later? */
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
-    if (a->kind != b->kind || a->part != b->part || a->chunk != b->chunk ||
+    if (a->kind != b->kind || a->ahead != b->ahead || a->part != b->part || a->chunk != b->chunk ||
         shifts(a) != shifts(b) || a->resumes != b->resumes)
         return false;
     if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
@@ -119,8 +121,6 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         emit_line(out, "stage%d_update(s, %s);", s, index);
         break;
     case ENTRY_WORLD:
-        emit_line(out, "stage%d_world(s);", s);
-        break;
     case ENTRY_COUNT:
         BUG("no such entry");
     }
@@ -170,9 +170,100 @@ static void print_phase(Emit *out, const StageProgram *stage, int i, int steady,
     }
 }
 
+/* The number of a micro-batch since the last drain. */
+static const char *number_text(Trainer *t, const char *step, const char *micro)
+{
+    int micros = t->plan->micro_batches;
+    return micros == 1 ? step : arena_printf(t->arena, "(%s) * %d + %s", step, micros, micro);
+}
+
+/* An entry of a turn, whose step is one of the run. */
+static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, const char *var,
+                             const Fold *fold)
+{
+    const char *micro = number_at(t, var, entry->micro, fold->micro),
+               *index = number_at(t, var, entry->index, fold->index),
+               *step = trainer_flow_step(t, entry), *number = number_text(t, step, micro),
+               *chunk = entry->micro == NONE ? "" : trainer_chunk(t, s, entry->chunk);
+    static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
+    switch (entry->kind) {
+    case ENTRY_COMPUTE:
+        emit_line(out, "%s_%s(s, %s);", chunk, part[entry->part], number);
+        break;
+    case ENTRY_SEND:
+    case ENTRY_RECV:
+        emit_line(out, "%s_%s_%s(s, %s);", chunk, entry->kind == ENTRY_SEND ? "send" : "recv",
+                  entry->message == MSG_ACTIVATION ? "activation" : "gradient", number);
+        break;
+    case ENTRY_NORM:
+        emit_line(out, "stage%d_norm(s, %s);", s, step);
+        emit_line(out, "if (s->begin + %s == 0 && s->rank->options->dump_grads)", step);
+        emit_line(out, "    stage%d_dump(s);", s);
+        break;
+    case ENTRY_UPDATE:
+        emit_line(out, "stage%d_update(s, %s, %s);", s, step, index);
+        break;
+    case ENTRY_WORLD:
+        emit_line(out, "stage%d_world(s, %s);", s, step);
+        break;
+    default:
+        BUG("steps that flow have no %s", entry_text[entry->kind]);
+    }
+}
+
+/* Entries in a row that are of one step ask once whether it is one of the run. */
+static void print_flow_entries(Trainer *t, Emit *out, int s, const Entry *entry, int n,
+                               const char *var, const Fold *fold)
+{
+    for (int k = 0; k < n;) {
+        int end = k + 1;
+        while (end < n && entry[end].ahead == entry[k].ahead)
+            end++;
+        emit_open(out, "if (in_run(s, %s))", trainer_flow_step(t, &entry[k]));
+        for (; k < end; k++)
+            print_flow_entry(t, out, s, &entry[k], var, fold);
+        emit_close_slim(out);
+    }
+}
+
+static void print_turn(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out,
+                 "One turn of stage %d: schedule %s, %s. Steps flow into each other; turns and "
+                 "steps count from the last drain, and turns before and behind the steps of a run "
+                 "do what is left of it.",
+                 s, schedule_text[t->plan->schedule],
+                 trainer_count(t, t->plan->micro_batches, "micro-batch", "micro-batches"));
+    emit_open_function(out, "static void stage%d_turn(State *s, int turn)", s);
+    for (int i = 0; i < stage->table.n;) {
+        const Entry *entry = &stage->table.at[i];
+        Fold fold = best_fold(entry, stage->table.n - i, longest_period(t->program));
+        if (fold.count > 1) {
+            emit_open(out, "for (int i = 0; i < %d; i++)", fold.count);
+            print_flow_entries(t, out, s, entry, fold.period, "i", &fold);
+            emit_close_slim(out);
+            i += fold.period * fold.count;
+            continue;
+        }
+        int n = 1; /* up to the next loop */
+        while (i + n < stage->table.n &&
+               best_fold(&entry[n], stage->table.n - i - n, longest_period(t->program)).count == 1)
+            n++;
+        print_flow_entries(t, out, s, entry, n, NULL, &fold);
+        i += n;
+    }
+    emit_close(out, "");
+    emit_blank(out);
+}
+
 void trainer_print_schedule(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
+    if (t->program->flows) {
+        print_turn(t, out, s);
+        return;
+    }
     int longest = longest_period(t->program), steady = find_steady(stage, longest);
     bool cooling = false, ended = false;
     emit_comment(out, "One optimizer step of stage %d: schedule %s, %s.", s,

@@ -229,8 +229,9 @@ static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *args
     for (int i = 0; i < n; i++)
         str_putf(&begin, "%s(int)lp_position(%s + %lld, %lld, %lld)", i ? ", " : "", base, i * each,
                  run, (long long)t->net->runs);
-    emit_line(out, "lp_batch_runs(step, micro, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
-              begin_text(t, copy, 0), (long long)copy->local[0], n, each, begin.at, args);
+    emit_line(out, "lp_batch_runs(%s, %s, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
+              trainer_step(t), trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
+              n, each, begin.at, args);
 }
 
 /* One call for all data that lie alike on the ranks. */
@@ -259,9 +260,9 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
         if (t->net->runs)
             print_runs(t, out, copy, args.at);
         else
-            emit_line(out, "lp_batch(step, micro, %s, %lld, %s, %lld%s);", begin_text(t, copy, 0),
-                      (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
-                      args.at);
+            emit_line(out, "lp_batch(%s, %s, %s, %lld, %s, %lld%s);", trainer_step(t),
+                      trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
+                      begin_text(t, copy, 1), (long long)copy->local[1], args.at);
     }
     const Copy *weight = find_data(stage, chunk, DATA_WEIGHT);
     if (t->program->recipe->scales_loss && weight)
@@ -301,9 +302,12 @@ static bool any_takes_first(const Trainer *t, const Pass *pass)
 
 static void print_sample(Trainer *t, Emit *out, int s)
 {
-    if (trainer_stage_draws(t, s))
-        emit_line(out, "s->sample = s->begun + micro * %lldL;",
-                  (long long)t->net->dims.at[t->net->batch].extent);
+    long long batch = t->net->dims.at[t->net->batch].extent;
+    if (trainer_stage_draws(t, s) && t->program->flows)
+        emit_line(out, "s->sample = (s->begin * %d + micro) * %lldL;", t->plan->micro_batches,
+                  batch);
+    else if (trainer_stage_draws(t, s))
+        emit_line(out, "s->sample = s->begun + micro * %lldL;", batch);
 }
 
 /* One part of a chunk for one micro-batch: forward, backward, or I and W of it. */
@@ -316,17 +320,19 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     bool closes = pass_adds(t, pass) && any_closes(stage, chunk->begin, chunk->end);
     const char *name = trainer_chunk(t, pass->s, own);
     emit_open_function(out, "static void %s_%s(State *s, %sint micro%s)", name, part,
-                       forward && chunk->ring[RING_DATA].n ? "int64_t step, " : "",
+                       forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
+                                                                                 : "",
                        fetches ? ", bool resumes" : "");
     emit_line(out, "const LpSlots at = %s_slots(s, micro);", name);
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)))
-        emit_line(out, "const bool first = micro == %d;",
+        emit_line(out, "const bool first = %s == %d;", trainer_micro(t),
                   flagged_micro(stage, own, forward, false));
     if (closes)
-        emit_line(
-            out,
-            "const bool last = micro == %d; /* gradients are complete: their buckets may go */",
-            flagged_micro(stage, own, false, true));
+        emit_line(out,
+                  "const bool last = %s == %d; /* gradients are complete: their buckets may go */",
+                  trainer_micro(t), flagged_micro(stage, own, false, true));
+    if (t->program->flows)
+        trainer_print_version(t, out, pass->s);
     if (forward)
         print_load(t, out, pass->s, chunk);
     print_sample(t, out, pass->s);

@@ -248,7 +248,9 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
                   "bucket->begin;",
                   s);
     }
-    if (trainer_bucket_waits(t, out, s, gather ? PLACE_GATHER : PLACE_REDUCE))
+    bool own = trainer_bucket_waits(t, out, s, gather ? PLACE_GATHER : PLACE_REDUCE);
+    /* steps that flow begin to reduce while older weights of the bucket may be under way */
+    if (own || (t->program->flows && !gather))
         emit_line(out, "lp_wait(event);");
     if (!gather && t->program->recipe->scales_loss)
         emit_line(out, "lp_inject(flat);");
@@ -374,8 +376,10 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_comment(out, "Global gradient norm and loss: every element counts once in the world, and "
                       "all parameters share one "
                       "reduction.");
-    emit_open_function(out, "static void stage%d_norm(State *s)", s);
-    emit_line(out, "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
+    bool flows = t->program->flows;
+    emit_open_function(out, "static void stage%d_norm(State *s%s)", s, flows ? ", int step" : "");
+    emit_line(out, flows ? "float *pair = pair_of(s, step); /* loss, norm^2, stop */"
+                         : "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
     emit_line(out, "double norm2 = 0.0;");
     bool own = trainer_bucket_waits(t, out, s, PLACE_NORM);
     emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
@@ -398,6 +402,13 @@ static void print_norm(Trainer *t, Emit *out, int s)
     trainer_print_waits(t, out, &world, NULL);
     emit_line(out, "pair[0] = %s;", loss_owner(t, s));
     emit_line(out, "pair[1] = (float)norm2;");
+    if (flows) {
+        emit_line(out, "pair[2] = lp_stop_wanted() ? 1.0f : 0.0f;");
+        emit_close(out, "");
+        emit_blank(out);
+        trainer_print_world(t, out, s);
+        return;
+    }
     emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, 2, LP_F32, LP_SUM);");
     if (!waits_for_world(t, &clip))
         emit_line(out, "lp_wait(&s->world);");
@@ -418,13 +429,14 @@ static void print_norm(Trainer *t, Emit *out, int s)
 /* The new weights of a bucket go to whoever keeps them. */
 static void print_gather_call(Trainer *t, Emit *out, int s)
 {
+    const char *where = t->program->flows ? "group->weight + newer" : "group->weight";
     if (any_cut(t))
         emit_line(out, "stage%d_gather(s, b);", s);
     else if (is_narrow(t))
-        emit_line(out, "stage%d_gather(s, b, group->weight, %s);", s,
+        emit_line(out, "stage%d_gather(s, b, %s, %s);", s, where,
                   dtype_constant(t->program->recipe->weight));
     else
-        emit_line(out, "stage%d_gather(s, b, group->weight);", s);
+        emit_line(out, "stage%d_gather(s, b, %s);", s, where);
 }
 
 static void print_update(Trainer *t, Emit *out, int s)
@@ -435,7 +447,9 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_comment(
         out,
         "AdamW on this rank's share of a bucket, then the new weights go to whoever uses them.");
-    emit_open_function(out, "static void stage%d_update(State *s, int b)", s);
+    bool flows = t->program->flows;
+    emit_open_function(out, "static void stage%d_update(State *s, %sint b)", s,
+                       flows ? "int step, " : "");
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
@@ -453,8 +467,19 @@ static void print_update(Trainer *t, Emit *out, int s)
     }
     if (scaled)
         emit_line(out, "if (!s->skipped)");
-    emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);", scaled ? "    " : "", how,
-              where);
+    if (flows) {
+        emit_line(out, "const int64_t older = version_at(step, %d, %lldL);", stage->delay + 1,
+                  (long long)stage->versions.stride);
+        emit_line(out, "const int64_t newer = version_at(step + 1, %d, %lldL);", stage->delay + 1,
+                  (long long)stage->versions.stride);
+        emit_line(out,
+                  "const LpGroup next = lp_next_version(s->arena, group, bucket, begin, older, "
+                  "newer, %d);",
+                  dtype_bytes(t->program->recipe->weight));
+        emit_line(out, "lp_update_share(s->arena, &next, bucket, begin, adam);");
+    } else
+        emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);", scaled ? "    " : "", how,
+                  where);
     if (stage_communicates(stage, true))
         print_gather_call(t, out, s);
     emit_close(out, "");
@@ -464,6 +489,8 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_comment(out, "The weights of a bucket, from what the optimizer steps, before the first "
                       "step.");
     emit_open_function(out, "static void stage%d_publish(State *s, int b)", s);
+    if (flows && stage_communicates(stage, true))
+        emit_line(out, "const int64_t newer = 0; /* the first slot */");
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out,

@@ -194,7 +194,14 @@ static bool same_slot(const Program *program, const Step *step, const Event *eve
     const Chunk *chunk = &program->stage[step->stage].chunk[event->chunk];
     const Ring *ring = &chunk->ring[message_ring(event->stream)];
     return step->micro != NONE && ring->n > 0 &&
-           ring_slot(ring, step->micro) == ring_slot(ring, micro);
+           ring_slot(ring, micro_number(program, step->round, step->micro)) ==
+               ring_slot(ring, micro);
+}
+
+/* Of its micro-batch, by which rings go. */
+static int number_of(const Program *program, const Step *step)
+{
+    return step->micro == NONE ? NONE : micro_number(program, step->round, step->micro);
 }
 
 /* The Step waits for everything of the stream up to seq. */
@@ -233,7 +240,8 @@ static void walk_rank(Waits *waits, int stage, int coordinate)
     Arena *scratch = arena_new("waits");
     Flight flight[STREAM_COUNT];
     memset(flight, 0, sizeof flight);
-    Walk *walk = walk_begin(scratch, waits->program, stage, coordinate, 2);
+    Walk *walk =
+        walk_begin(scratch, waits->program, stage, coordinate, program_rounds(waits->program));
     for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
         for (int w = 0; w < step->waits; w++) {
             if (step->wait[w].stream != STREAM_COMPUTE)
@@ -249,8 +257,11 @@ static void walk_rank(Waits *waits, int stage, int coordinate)
             }
         }
         Flying *flying = &vec_push(scratch, &own->steps);
-        *flying =
-            (Flying){event_of(waits->program, step), step->micro, step->seq, step->operands, {{0}}};
+        *flying = (Flying){event_of(waits->program, step),
+                           number_of(waits->program, step),
+                           step->seq,
+                           step->operands,
+                           {{0}}};
         memcpy(flying->operand, step->operand, (size_t)step->operands * sizeof step->operand[0]);
     }
     arena_free(scratch);

@@ -489,7 +489,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
     bytes.transients = 4 * pass + scratch + fetched + buffers;
-    int pairs = family->order->turn ? family->order->stages + 1 : 0;
+    int pairs = family->order->turn ? family->order->stages + 2 : 0;
     bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
                 bytes.saved + bytes.transients;
     return bytes;

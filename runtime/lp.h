@@ -307,6 +307,19 @@ bool lp_step_begin(int64_t step);
  * job on every rank when the loss is not finite. */
 void lp_step_end(double loss_share, double grad_norm, double lr);
 
+/* Emitted where steps flow into each other, in place of lp_step_begin and lp_step_end: a pipeline
+ * that drains only where a checkpoint is due and at the end. At its head: how many steps there are
+ * from this one until it must drain, 0 behind the last. */
+int lp_flow_begin(int64_t step);
+/* A turn that updates this step begins. */
+void lp_flow_turn(int64_t step);
+/* Has a signal asked this rank to stop? All must hear of it, with the sum of loss and norm. */
+bool lp_stop_wanted(void);
+/* The world's loss and norm of a step are known, to all ranks: logs it, with the time from the
+ * start of its turn to that of the next. `stop`: some rank wants to stop; then the next
+ * lp_flow_begin says 0. Ends the job when the loss is not finite. */
+void lp_flow_end(int64_t step, double loss, double grad_norm, bool stop);
+
 /* Emitted in the update: linear warm-up to options->lr over `warmup` steps, (step + 1) / warmup;
  * then constant, or a cosine that would reach min_lr at step `steps`. */
 double lp_lr(int64_t step);

@@ -48,7 +48,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     RegionList list = {
         0, ARENA_ARRAY(arena, Region,
                        (5 + stage->delay) * stage->groups.n + stage->chunks * RING_COUNT + 8)};
-    int pairs = stage->lag > 0 ? stage->lag + 1 : 0; /* several of {loss, norm2} */
+    int pairs = program->flows ? stage->lag + 2 : 0; /* several of {loss, norm2} */
     const Mesh *mesh = &program->plan->mesh;
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
     for (int g = 0; g < stage->groups.n; g++) {
@@ -519,10 +519,11 @@ static bool check_rings(Check *check, const StageProgram *stage)
 static bool check_versions(Check *check, const StageProgram *stage)
 {
     const Ring *pair = &stage->pair;
-    bool several = stage->lag > 0;
+    bool several = check->program->flows;
     int64_t first = stage->scalars + 64 * (several ? SCALAR_COUNT : SCALAR_PAIR);
-    bool good = stage->versions.n == stage->delay + 1 && pair->n == stage->lag + 1 &&
-                pair->base == first && pair->stride == 64;
+    bool good = stage->versions.n == stage->delay + 1 &&
+                pair->n == (several ? stage->lag + 2 : 1) && pair->base == first &&
+                pair->stride == 64;
     return good ||
            check_fault(
                check,

@@ -61,9 +61,9 @@ static bool is_pair(const Trace *trace, const TraceStep *step, const Operand *op
 {
     const StageProgram *stage = trace->stage;
     int width = dtype_bytes(trace->program->recipe->gradient);
-    int64_t at = stage->lag == 0
+    int64_t at = !trace->program->flows
                      ? stage->scalars + 64 * SCALAR_PAIR
-                     : stage->scalars + 64 * (SCALAR_COUNT + step->round % (stage->lag + 1));
+                     : stage->scalars + 64 * (SCALAR_COUNT + step->round % (stage->lag + 2));
     return operand->address == at + first * width && operand->bytes == count * width;
 }
 

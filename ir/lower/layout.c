@@ -403,9 +403,9 @@ void stage_layout(Program *program, StageProgram *stage)
     stage->scalars = at;
     at += 64 * SCALAR_COUNT;
     stage->pair = (Ring){.base = stage->scalars + 64 * SCALAR_PAIR, .stride = 64, .n = 1};
-    if (stage->lag > 0) {
+    if (program->flows) { /* one more than are due, so that none is waited for */
         stage->pair.base = at;
-        stage->pair.n = stage->lag + 1;
+        stage->pair.n = stage->lag + 2;
         at += stage->pair.stride * stage->pair.n;
     }
     at = put_groups(program, stage, at);

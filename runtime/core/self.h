@@ -35,6 +35,9 @@ typedef struct LpTransport {
     void (*stop)(int code);                         /* ends every rank; does not return */
 } LpTransport;
 
+/* More turns than lie between a step's update and the world's sum of its loss. */
+enum { LP_TURNS = 128 };
+
 #ifndef LP_MESSAGE_BYTES /* a test makes it small */
 #define LP_MESSAGE_BYTES ((int64_t)1 << 30)
 #endif
@@ -101,7 +104,9 @@ struct LpSelf {
     LpTrace *trace;      /* NULL without --trace */
     struct Tally *tally; /* [ranks] */
     int64_t step_begin_ns;
-    bool stop; /* the ranks agreed to end after this step */
+    int64_t turn_ns[LP_TURNS]; /* where steps flow: when the turns of the latest steps began */
+    int64_t turn;              /* the latest of them */
+    bool stop;                 /* the ranks agreed to end after this step */
     LpScaler scaler;
 };
 

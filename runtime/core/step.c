@@ -8,6 +8,7 @@
 #include "runtime/core/memory.h"
 #include "runtime/core/watch.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -141,6 +142,61 @@ void lp_step_end(double loss_share, double grad_norm, double lr)
      */
     bool skipped = self->scaler.bad && self->scaler.scale > 1;
     if (!isfinite(loss) && !skipped)
+        lp_fail_all(1, "the loss of step %lld is %g: lower --lr, or look for bad data",
+                    (long long)step, loss);
+}
+
+/* ---- steps that flow into each other ---- */
+
+int lp_flow_begin(int64_t step)
+{
+    LpSelf *self = lp_self;
+    const LpOptions *options = self->rank.options;
+    if (self->stop || step >= options->steps)
+        return 0;
+    if (options->clip > 0)
+        lp_fail_all(2, "--clip: this pipeline never drains, so no update can wait for the norm of "
+                       "all gradients; plan with another schedule to clip them");
+    if (!self->measured)
+        refuse_too_large(self);
+    int64_t end = options->steps;
+    if (options->checkpoint && options->every > 0)
+        end = (step / options->every + 1) * options->every;
+    end = end < options->steps ? end : options->steps;
+    self->turn = step; /* the first step's time is that of the prologue too */
+    self->turn_ns[step % LP_TURNS] = lp_now_ns();
+    return end - step < INT_MAX / 2 ? (int)(end - step) : INT_MAX / 2;
+}
+
+void lp_flow_turn(int64_t step)
+{
+    LpSelf *self = lp_self;
+    lp_watch_step(self, step);
+    if (step > self->turn)
+        self->turn_ns[step % LP_TURNS] = lp_now_ns();
+    self->turn = step;
+}
+
+bool lp_stop_wanted(void)
+{
+    return signals_seen > 0;
+}
+
+void lp_flow_end(int64_t step, double loss, double grad_norm, bool stop)
+{
+    LpSelf *self = lp_self;
+    /* the last step's is that of the drain too */
+    int64_t end_ns = step < self->turn ? self->turn_ns[(step + 1) % LP_TURNS] : lp_now_ns();
+    self->stop = self->stop || stop;
+    LpStepFigures figures = {.step = step,
+                             .loss = loss,
+                             .grad_norm = grad_norm,
+                             .lr = lp_lr(step),
+                             .loss_scale = self->scaler.scale,
+                             .ms = (double)(end_ns - self->turn_ns[step % LP_TURNS]) * 1e-6,
+                             .peak_bytes = (int64_t)lp_memory_peak()};
+    lp_log_step(self, &figures);
+    if (!isfinite(loss))
         lp_fail_all(1, "the loss of step %lld is %g: lower --lr, or look for bad data",
                     (long long)step, loss);
 }

@@ -201,6 +201,21 @@ static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup 
     lp_update_cut(arena, NULL, group, bucket, begin, adam);
 }
 
+/* Weights have versions, which lie so many bytes behind their first slot: this rank's share of a
+ * bucket is carried from one to the next, where the update then steps it. The group as the update
+ * knows it. */
+static LP_MAYBE_UNUSED LpGroup lp_next_version(unsigned char *arena, const LpGroup *group,
+                                               const LpBucket *bucket, int64_t begin, int64_t older,
+                                               int64_t newer, int width)
+{
+    LpGroup next = *group;
+    next.weight += newer;
+    if (older != newer)
+        memcpy(arena + next.weight + begin * width, arena + group->weight + older + begin * width,
+               (size_t)(bucket->share_elements * width));
+    return next;
+}
+
 #define LP_BLOCK_DIMS 6
 
 /* The block of a tensor that the ranks of a stage hold. */
