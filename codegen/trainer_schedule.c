@@ -174,7 +174,11 @@ static void print_phase(Emit *out, const StageProgram *stage, int i, int steady,
 static const char *number_text(Trainer *t, const char *step, const char *micro)
 {
     int micros = t->plan->micro_batches;
-    return micros == 1 ? step : arena_printf(t->arena, "(%s) * %d + %s", step, micros, micro);
+    const char *base = strchr(step, ' ') ? arena_printf(t->arena, "(%s)", step) : step;
+    if (micros == 1)
+        return step;
+    return str_eq(micro, "0") ? arena_printf(t->arena, "%s * %d", base, micros)
+                              : arena_printf(t->arena, "%s * %d + %s", base, micros, micro);
 }
 
 /* An entry of a turn, whose step is one of the run. */

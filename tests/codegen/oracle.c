@@ -1,9 +1,12 @@
 /* oracle.c - what a trainer's files should hold, by the evaluator of the model in fp64.
  *
- *     oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR
+ *     oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR [DELAYS DRAIN]
  *
  * LOSSES: text, one number a step, as many as were trained. GRADS: the gradients of the first step.
- * WEIGHTS: after the last. Initial weights are those of seed 0. Prints the worst distances. */
+ * WEIGHTS: after the last. Initial weights are those of seed 0. Prints the worst distances.
+ * DELAYS: for every link of the chain, by how many steps the weights of forward and backward are
+ * older than the newest, "2,2,1,0"; then nothing is clipped. Every DRAIN steps (0: never) they are
+ * the newest again. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +28,9 @@ typedef struct Oracle {
     int micros, steps;
     double **param, **grad, **m, **v, *loss;
     int32_t *tokens;
+    int *delay; /* per parameter, or NULL */
+    int drain;
+    double ***after; /* [step] parameters before that step, where there are delays */
 } Oracle;
 
 static void fail(const char *what)
@@ -160,6 +166,41 @@ static void losses_read(Oracle *o, const char *path)
     o->steps = losses.n;
 }
 
+/* Of each parameter's link. */
+static void delays_read(Oracle *o, const char *text)
+{
+    int link[256], n = 0;
+    for (const char *at = text; n < 256; at = strchr(at, ',') + 1) {
+        link[n++] = atoi(at);
+        if (!strchr(at, ','))
+            break;
+    }
+    if (n != o->net->chain.n)
+        fail("a delay for every link");
+    o->delay = ARENA_ARRAY(o->arena, int, o->net->params.n);
+    for (int i = 0; i < o->net->params.n; i++)
+        o->delay[i] = link[o->net->params.at[i].link[0]];
+    o->after = ARENA_ARRAY(o->arena, double **, o->steps);
+}
+
+/* What forward and backward of a step read. */
+static const double *const *read_params(Oracle *o, int step)
+{
+    int n = o->net->params.n;
+    const double **read = ARENA_ARRAY(o->arena, const double *, n);
+    if (!o->delay)
+        return (const double *const *)o->param;
+    o->after[step] = ARENA_ARRAY(o->arena, double *, n);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)eval_param_elements(o->net, i) * sizeof(double);
+        o->after[step][i] = arena_alloc(o->arena, bytes);
+        memcpy(o->after[step][i], o->param[i], bytes);
+        int first = o->drain ? step / o->drain * o->drain : 0, version = step - o->delay[i];
+        read[i] = o->after[version > first ? version : first][i];
+    }
+    return read;
+}
+
 static void run(Oracle *o, const char *grads, double lr)
 {
     Job job = job_default();
@@ -168,13 +209,13 @@ static void run(Oracle *o, const char *grads, double lr)
                      .beta2 = job.beta2,
                      .eps = job.eps,
                      .decay = job.decay,
-                     .clip = job.clip};
+                     .clip = o->delay ? 0 : job.clip};
     double worst = 0;
     EvalBatch *batch = ARENA_ARRAY(o->arena, EvalBatch, o->micros);
     for (int step = 0; step < o->steps; step++) {
         for (int micro = 0; micro < o->micros; micro++)
             batch[micro] = batch_of(o, step, micro);
-        double loss = eval_net(o->net, (const double *const *)o->param, batch, o->micros, o->grad);
+        double loss = eval_net(o->net, read_params(o, step), batch, o->micros, o->grad);
         worst = fmax(worst, fabs(o->loss[step] - loss));
         if (step == 0)
             compare(o, "grads", grads, o->grad);
@@ -186,8 +227,9 @@ static void run(Oracle *o, const char *grads, double lr)
 
 int main(int argc, char **argv)
 {
-    if (argc != 10)
-        fail("oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR");
+    if (argc != 10 && argc != 12)
+        fail("oracle MODEL TOKENS LOSSES GRADS WEIGHTS SEQUENCES LENGTH MICRO_BATCHES LR "
+             "[DELAYS DRAIN]");
     Arena *arena = arena_new("oracle");
     Diag *diag = diag_new(arena);
     Oracle o = {.arena = arena,
@@ -201,6 +243,10 @@ int main(int argc, char **argv)
     if (!o.net)
         return 1;
     params_make(&o);
+    if (argc == 12) {
+        delays_read(&o, argv[10]);
+        o.drain = atoi(argv[11]);
+    }
     run(&o, argv[4], atof(argv[9]));
     compare(&o, "weights", argv[5], o.param);
     arena_free(arena);
