@@ -223,27 +223,28 @@ static ValueId token_weights(Reader *r)
 /* c e sum_e f_e P_e, with f the share of choices and P the mean score of an expert, known by its
  * gradient at the scores (Switch Transformer, Fedus et al. 2022). Both are taken over the tokens of
  * a global micro-batch, or of each sequence (DeepSeek-V3): then no plan changes it. Weighted by the
- * share of the step's tokens, so that all together are one mean. */
+ * share of the step's tokens, so that all together are one mean. Tokens count by their weight in
+ * the loss: padding has none. */
 static void seed_balance(Reader *r, const Router *a, ValueId scores, ValueId choice)
 {
     const char *e = model_shape_letters(r, &a->experts, 1);
     const char *b = a->by_sequence ? model_shape_letters(r, &r->net->batch, 1) : "";
     const char *of = arena_printf(r->arena, "%s%s", b, e);
-    double tokens = (double)r->net->dims.at[r->net->sequence].extent;
-    if (!a->by_sequence)
-        tokens *= (double)r->net->dims.at[r->net->batch].extent;
     double k = (double)r->net->dims.at[a->k].extent;
     double experts = (double)r->net->dims.at[a->experts].extent;
-    Attrs factor = {.scale = {.factor = a->balance * experts / (tokens * k * tokens)}};
+    Attrs factor = {.scale = {.factor = a->balance * experts / k}};
+    Attrs over = {.curve = {.kind = CURVE_RECIP, .a = 1e-30}}; /* of no tokens: nothing */
     ValueId weight = token_weights(r);
-    ValueId count = model_node(r, OP_TALLY, named(r, a, "count"),
-                               arena_printf(r->arena, "%s->%s", a->few, of), NULL, &choice, 1);
+    ValueId ones = model_node(r, OP_ONES, named(r, a, "each"),
+                              arena_printf(r->arena, "->%s", a->few), NULL, NULL, 0);
+    ValueId chosen = join(r, a, OP_SPREAD, "chosen", a->few, choice, a->few, ones, a->all);
+    ValueId count = join(r, a, OP_EINSUM, "count", a->all, chosen, a->row, weight, of);
     ValueId share = model_node(r, OP_REDUCE, named(r, a, "step_share"),
                                arena_printf(r->arena, "%s->%s", a->row, b), NULL, &weight, 1);
+    ValueId inverse = map(r, a, OP_CURVE, "per_share", b, &over, share);
     ValueId part = map(r, a, OP_SCALE, "load", of, &factor, count);
-    ValueId each = join(r, a, OP_EINSUM, "balance", of, part, b, share, of);
-    ValueId by = model_node(r, OP_BROADCAST, named(r, a, "balance_grad"),
-                            arena_printf(r->arena, "%s->%s", of, a->all), NULL, &each, 1);
+    ValueId each = join(r, a, OP_EINSUM, "balance", of, part, b, inverse, of);
+    ValueId by = join(r, a, OP_EINSUM, "balance_grad", a->row, weight, of, each, a->all);
     vec_push(r->arena, &r->graph->seeds) = (Seed){scores, by};
 }
 

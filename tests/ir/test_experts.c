@@ -108,18 +108,19 @@ static double router_terms(const Net *net, const Case *of, int link, double ***v
     const double *choice = named(net, link, value, bounded ? "w.best" : "c");
     bool sigmoid = strstr(of->text, "sigmoid") != NULL;
     double load[EXPERTS_] = {0}, mean[EXPERTS_] = {0}, all = 0, z = 0, balance = 0;
+    for (int t = 0; t < TOKENS; t++)
+        all += weight[t];
     for (int i = 0; i < TOKENS * CHOICES; i++) {
-        if (choice[i] >= 0)
-            load[(int)choice[i]] += 1.0 / (TOKENS * CHOICES);
+        if (choice[i] >= 0) /* padding has no weight */
+            load[(int)choice[i]] += weight[i / CHOICES] / (all * CHOICES);
     }
     for (int t = 0; t < TOKENS; t++) {
         double lse = log_sum_exp(logits + t * EXPERTS_, EXPERTS_);
         for (int e = 0; e < EXPERTS_; e++) {
             double x = logits[t * EXPERTS_ + e];
-            mean[e] += (sigmoid ? 1 / (1 + exp(-x)) : exp(x - lse)) / TOKENS;
+            mean[e] += (sigmoid ? 1 / (1 + exp(-x)) : exp(x - lse)) * weight[t] / all;
         }
         z += weight[t] * lse * lse;
-        all += weight[t];
     }
     for (int e = 0; e < EXPERTS_; e++)
         balance += EXPERTS_ * load[e] * mean[e];
