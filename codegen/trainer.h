@@ -135,6 +135,23 @@ const char *trainer_flow_step(Trainer *t, const Entry *entry);
 /* The step and the micro-batch of it, where `micro` is what a part was called with. */
 const char *trainer_step(Trainer *t);
 const char *trainer_micro(Trainer *t);
+/* Optimizer state that lives away from the arena (trainer_state.c): its slots and hops, printed
+ * behind the buckets of a stage, and the pieces of other functions that are about it. They print
+ * nothing where state lives in the arena. */
+bool trainer_state_away(const Trainer *t);
+const char *trainer_state_base(const Trainer *t); /* where homes are: "s->arena" */
+void trainer_print_state(Trainer *t, Emit *out, int stage);
+void trainer_print_first_hops(Trainer *t, Emit *out, int stage); /* before the norm */
+void trainer_print_hops_in(Trainer *t, Emit *out, int stage);    /* around the update of bucket b */
+void trainer_print_hops_out(Trainer *t, Emit *out, int stage);
+void trainer_print_near(Trainer *t, Emit *out, int stage); /* near_group, near_bucket */
+/* The weights of bucket b from its masters, wherever these are; `how`, `where`: of lp_publish_. */
+void trainer_print_publish(Trainer *t, Emit *out, int stage, const char *how, const char *where);
+void trainer_print_hop_events(Trainer *t, Emit *out, int buckets);
+void trainer_print_hops_end(Trainer *t, Emit *out); /* waits for all of them */
+/* What a place waits for of hops; `lane`: of PLACE_HOP. */
+void trainer_print_hop_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
+
 /* lp_wait lines for a place; `micro` is the text of the micro-batch, or NULL. */
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro);
 /* Waits of places that differ by bucket: true when all are for the bucket itself, to be printed by

@@ -1,6 +1,7 @@
 /* trainer_groups.c - the tables of a stage's flat groups: runs of one weight decay, groups,
  * buckets. */
 #include "codegen/trainer.h"
+#include "ir/lower/state.h"
 
 /* Runs of elements with one decay flag, over the whole group. */
 static int print_runs(Trainer *t, Emit *out, int s, int g)
@@ -50,12 +51,13 @@ void trainer_print_tables(Trainer *t, Emit *out, int s)
         if (group->rate > 0)
             str_putf(&options, ", .rate = %.9gf", group->rate);
         if (group->master != NONE)
-            str_putf(&options, ", .master = %lldL", (long long)group->master);
+            str_putf(&options, ", .master = %lldL", (long long)address_offset(group->master));
         emit_line(out,
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
                   "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s},",
-                  (long long)group->weight, (long long)group->gradient, (long long)group->moment1,
-                  (long long)(group->matrix == NONE ? group->moment2 : 0),
+                  (long long)group->weight, (long long)group->gradient,
+                  (long long)address_offset(group->moment1),
+                  (long long)(group->matrix == NONE ? address_offset(group->moment2) : 0),
                   trainer_list(t, &share, false), trainer_list(t, &owner, false),
                   home ? "true" : "false", s, g, group->matrix == NONE ? runs[g] : 0, options.at,
                   trainer_group_cuts(t, group));

@@ -312,8 +312,17 @@ void trainer_print_boxes(Trainer *t, Emit *out)
     emit_line(out, "    continue;");
     emit_line(out, "whole.owner = group->home && s->index[%s] == 0;",
               master ? "group->owner" : "owner");
-    emit_line(out, "n += lp_part_cut(&whole, from - first, to - first, lp_home(s->arena, address, "
-                   "s->index, bucket, home, from), ret_parts + n);");
+    if (trainer_state_away(t))
+        emit_line(
+            out,
+            "n += lp_part_cut(&whole, from - first, to - first, field >= MASTER ? (float *)(%s "
+            "+ address) + bucket->share_begin + (from - begin) : lp_home(s->arena, address, "
+            "s->index, bucket, home, from), ret_parts + n);",
+            trainer_state_base(t));
+    else
+        emit_line(out,
+                  "n += lp_part_cut(&whole, from - first, to - first, lp_home(s->arena, address, "
+                  "s->index, bucket, home, from), ret_parts + n);");
     emit_close(out, "");
     emit_close(out, "");
     emit_line(out, "return n;");

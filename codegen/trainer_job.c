@@ -68,10 +68,11 @@ static void print_master_states(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
 }
 
-static void print_run_end(Emit *out, const char *table)
+static void print_run_end(Trainer *t, Emit *out, const char *table)
 {
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
+    trainer_print_hops_end(t, out);
     emit_line(out, "lp_finish(parts, count);");
     emit_line(out, "free(%s);", table);
     emit_line(out, "state_end(s);");
@@ -86,6 +87,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "lp_wait(&s->world);");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
+    trainer_print_hops_end(t, out);
     if (t->plan->stages > 1) {
         emit_open(out, "for (int slot = 0; slot < LP_COUNT(s->send_activation); slot++)");
         emit_line(out, "lp_wait(&s->send_activation[slot]);");
@@ -115,7 +117,7 @@ void trainer_print_run(Trainer *t, Emit *out)
         print_states(t, out);
     if (t->program->flows) {
         trainer_print_flow_run(t, out, master ? "begin" : "lp_begin(states, 3)");
-        print_run_end(out, table);
+        print_run_end(t, out, table);
         return;
     }
     emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
@@ -143,10 +145,11 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_open(out, "if (lp_checkpoint_due(step))");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
+    trainer_print_hops_end(t, out);
     emit_line(out, "lp_checkpoint(step, states, 3);");
     emit_close(out, "");
     emit_close(out, "");
-    print_run_end(out, table);
+    print_run_end(t, out, table);
 }
 
 static int64_t flops_per_step(const Trainer *t)
@@ -191,6 +194,14 @@ void trainer_print_job(Trainer *t, Emit *out)
     for (int s = 0; s < plan->stages; s++)
         str_putf(&arenas, "%s%lldL", s ? ", " : "", (long long)t->program->stage[s].arena_bytes);
     emit_line(out, "static const int64_t arena_bytes[] = {%s};", arenas.at);
+    for (int m = MEMORY_DRAM; m <= (int)plan->state_memory; m++) {
+        Str bytes = str_new(t->arena);
+        for (int s = 0; s < plan->stages; s++)
+            str_putf(&bytes, "%s%lldL", s ? ", " : "",
+                     (long long)t->program->stage[s].far_bytes[m]);
+        emit_line(out, "static const int64_t %s_bytes[] = {%s};",
+                  m == MEMORY_DRAM ? "dram" : "file", bytes.at);
+    }
     emit_blank(out);
     emit_line(out, "static const LpJob job = {");
     out->depth++;
@@ -210,6 +221,10 @@ void trainer_print_job(Trainer *t, Emit *out)
                             : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
+    if (plan->state_memory >= MEMORY_DRAM)
+        emit_line(out, ".dram_bytes = dram_bytes,");
+    if (plan->state_memory >= MEMORY_NVME)
+        emit_line(out, ".file_bytes = file_bytes,");
     emit_line(out, ".device_bytes = %lld,",
               plan->cluster ? (long long)plan->cluster->device.memory_bytes : 0LL);
     emit_line(out, ".tensors = tensors,");

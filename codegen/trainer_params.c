@@ -210,8 +210,11 @@ static void print_moments_of(Trainer *t, Emit *out)
     if (master)
         emit_line(out, "const int64_t at = field == MASTER ? group->master : field == MOMENT1 ? "
                        "group->moment1 : group->moment2;");
-    emit_line(out, "float *share = (float *)arena_at(s, %s) + bucket->share_begin;",
-              master ? "at" : "second ? group->moment2 : group->moment1");
+    const char *at = master ? "at" : "second ? group->moment2 : group->moment1";
+    emit_line(out, "float *share = (float *)%s + bucket->share_begin;",
+              trainer_state_away(t)
+                  ? arena_printf(t->arena, "(%s + (%s))", trainer_state_base(t), at)
+                  : arena_printf(t->arena, "arena_at(s, %s)", at));
     emit_open(out, "for (int i = 0; i < m->block_count; i++)");
     emit_line(out, "const LpBlock *block = &m->blocks[i];");
     emit_line(out, "LpPart whole = part_of(s, block, %s);", master ? "true" : "false");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codegen/trainer.h"
+#include "ir/lower/state.h"
 
 bool path_communicates(const Path *path)
 {
@@ -300,6 +301,7 @@ static void print_norm(Trainer *t, Emit *out, int s)
                       "reduction.");
     bool flows = t->program->flows;
     emit_open_function(out, "static void stage%d_norm(State *s%s)", s, flows ? ", int step" : "");
+    trainer_print_first_hops(t, out, s);
     emit_line(out, flows ? "float *pair = pair_of(s, step); /* loss, norm^2, stop */"
                          : "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
     emit_line(out, "double norm2 = 0.0;");
@@ -372,6 +374,7 @@ static void print_update(Trainer *t, Emit *out, int s)
     bool flows = t->program->flows;
     emit_open_function(out, "static void stage%d_update(State *s, %sint b)", s,
                        flows ? "int step, " : "");
+    trainer_print_hops_in(t, out, s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
@@ -382,10 +385,11 @@ static void print_update(Trainer *t, Emit *out, int s)
               "const LpAdam adam = lp_adam(o->beta1, o->beta2, o->eps, o->weight_decay, s->lr, "
               "s->step, s->coef);");
     const char *where = any_cut(t) ? "s->arena, s->index" : "s->arena",
-               *how = any_cut(t) ? "cut" : "share";
+               *how = any_cut(t) ? "cut" : "share", *near = trainer_state_away(t) ? "&near_" : "";
+    trainer_print_near(t, out, s);
     if (trainer_has_matrices(stage)) {
         emit_line(out, scaled ? "if (!s->skipped && group->matrix)" : "if (group->matrix)");
-        emit_line(out, "    stage%d_matrices(s, group, bucket, begin);", s);
+        emit_line(out, "    stage%d_matrices(s, %sgroup, %sbucket, begin);", s, near, near);
     }
     if (scaled)
         emit_line(out, "if (!s->skipped)");
@@ -400,8 +404,9 @@ static void print_update(Trainer *t, Emit *out, int s)
                   dtype_bytes(t->program->recipe->weight));
         emit_line(out, "lp_update_share(s->arena, &next, bucket, begin, adam);");
     } else
-        emit_line(out, "%slp_update_%s(%s, group, bucket, begin, adam);", scaled ? "    " : "", how,
-                  where);
+        emit_line(out, "%slp_update_%s(%s, %sgroup, %sbucket, begin, adam);", scaled ? "    " : "",
+                  how, where, near, near);
+    trainer_print_hops_out(t, out, s);
     if (stage_communicates(stage, true))
         print_gather_call(t, out, s);
     emit_close(out, "");
@@ -415,10 +420,7 @@ static void print_update(Trainer *t, Emit *out, int s)
         emit_line(out, "const int64_t newer = 0; /* the first slot */");
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
-    emit_line(out,
-              "lp_publish_%s(%s, group, bucket, lp_bucket_share(s->index, stage%d_groups, "
-              "bucket));",
-              how, where, s);
+    trainer_print_publish(t, out, s, how, where);
     if (stage_communicates(stage, true))
         print_gather_call(t, out, s);
     emit_close(out, "");
@@ -434,8 +436,7 @@ static void print_tied(Trainer *t, Emit *out, int s)
     if (!any)
         return;
     emit_comment(out, "A tied parameter has a home in two stages: the gradients of both are added, "
-                      "so both copies take the same "
-                      "step.");
+                      "so both copies take the same step.");
     emit_open_function(out, "static void stage%d_tied(State *s, int g)", s);
     emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
@@ -535,6 +536,7 @@ void trainer_print_update(Trainer *t, Emit *out, int s)
     if (stage_communicates(stage, true))
         print_paths(t, out, s, true);
     print_tied(t, out, s);
+    trainer_print_state(t, out, s);
     print_norm(t, out, s);
     print_dump(t, out, s);
     print_update(t, out, s);

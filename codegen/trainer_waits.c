@@ -70,6 +70,8 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
         case EVENT_WORLD:
             emit_line(out, "lp_wait(&s->world);");
             break;
+        case EVENT_HOP:
+            break; /* trainer_print_hop_waits */
         }
     }
 }
@@ -83,6 +85,8 @@ bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
         Place place = {.kind = kind, .stage = stage, .index = b};
         int n = waits_at(t->waits, &place, &events);
         for (int i = 0; i < n; i++) {
+            if (events[i].kind == EVENT_HOP)
+                continue; /* trainer_print_hop_waits */
             EventKind kind_of = kind == PLACE_FETCH ? EVENT_FETCH : EVENT_BUCKET;
             bool mine = events[i].kind == kind_of && events[i].bucket == b;
             own = own || mine;

@@ -111,6 +111,11 @@ static Event event_of(const Program *program, const Step *step)
             event.bucket = step->bucket;
         }
         break;
+    case STEP_COPY:
+        event.kind = EVENT_HOP;
+        event.stream = step->stream;
+        event.bucket = step->bucket;
+        break;
     default:
         break;
     }
@@ -161,6 +166,10 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
     case STEP_OWN_LOSS:
     case STEP_WORLD:
         place.kind = PLACE_WORLD;
+        break;
+    case STEP_COPY:
+        place.kind = PLACE_HOP;
+        place.which = (int)(step->stream - STREAM_COPY_IN);
         break;
     case STEP_MOVE:
         place.kind = step->stream == STREAM_WEIGHT ? PLACE_FETCH

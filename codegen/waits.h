@@ -15,12 +15,19 @@
 
 #include "ir/lower/walk.h"
 
-typedef enum { EVENT_INST, EVENT_MESSAGE, EVENT_BUCKET, EVENT_FETCH, EVENT_WORLD } EventKind;
+typedef enum {
+    EVENT_INST,
+    EVENT_MESSAGE,
+    EVENT_BUCKET,
+    EVENT_FETCH,
+    EVENT_WORLD,
+    EVENT_HOP
+} EventKind;
 
 typedef struct Event {
     EventKind kind;
     int class, which, inst; /* EVENT_INST; which: list of the body */
-    Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage */
+    Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage; EVENT_HOP, of a bucket */
     int chunk;
     int bucket;    /* EVENT_BUCKET, EVENT_FETCH */
     bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
@@ -43,13 +50,15 @@ typedef enum {
     PLACE_CLIP,
     PLACE_UPDATE,
     PLACE_GATHER,
+    PLACE_HOP,
     PLACE_COUNT
 } PlaceKind;
 
 typedef struct Place {
     PlaceKind kind;
     int stage;        /* NONE for PLACE_INST */
-    int class, which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list */
+    int class, which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list; PLACE_HOP: the
+                         stream, from STREAM_COPY_IN on */
     int inst;         /* PLACE_INST: as many as the body has: its end */
     int index;        /* link, bucket, or message kind */
     int chunk;        /* PLACE_LOAD, PLACE_SEND, PLACE_RECV: of the stage */

@@ -6,9 +6,13 @@
  *               "half_bytes": 2000000, "tag": "measured"}, {"name": "infiniband", "width": 4,
  * ...}]}
  *
- * Every key but `notes`, `caution` and `band_permille` is required, the product of the widths is
- * the number of devices, and a ring of n devices takes steps * latency_ns + (bytes on the wire +
- * half_bytes) / bytes_per_s. */
+ * "memories": [{"name": "dram", "bytes": 256000000000, "read_bytes_per_s": 25000000000,
+ * "write_bytes_per_s": 25000000000, "latency_ns": 10000, "tag": "estimated"}, {"name": "nvme",
+ * ...}] is what lies behind the memory of a device: its share of the host's, of the host's disks.
+ *
+ * Every key but `memories`, `notes`, `caution` and `band_permille` is required, the product of the
+ * widths is the number of devices, and a ring of n devices takes steps * latency_ns + (bytes on the
+ * wire + half_bytes) / bytes_per_s. */
 #include "ir/cluster.h"
 
 #include <errno.h>
@@ -25,6 +29,7 @@ static const int64_t rate_max = INT64_C(1000000000000000000);
 static const int64_t ns_max = INT64_C(1000000000);
 
 const char *const tag_text[TAG_COUNT] = {"estimated", "calibrated", "measured"};
+const char *const memory_text[MEMORY_COUNT] = {"hbm", "dram", "nvme"};
 static const char *const target_text[] = {"host", "cuda"};
 
 /* Names end up in reports and in comments of emitted code, so they are plain words. */
@@ -166,10 +171,50 @@ static bool read_links(Json links, Cluster *cluster)
     return good;
 }
 
+static bool read_store(Json at, Cluster *cluster)
+{
+    static const char *const keys[] = {
+        "name", "bytes", "read_bytes_per_s", "write_bytes_per_s", "latency_ns",
+        "tag",  "notes", "band_permille"};
+    int which = 0;
+    if (!json_want_object(at) || !json_only_keys(at, keys, (int)(sizeof keys / sizeof *keys)) ||
+        !json_word(json_get(at, "name"), memory_text + 1, MEMORY_COUNT - 1, &which))
+        return false;
+    Store *store = &cluster->store[which + 1];
+    if (store->bytes > 0)
+        return json_fail(json_get(at, "name"), "this memory is there twice");
+    const IntKey ints[] = {
+        {"bytes", 1, bytes_max, &store->bytes},
+        {"read_bytes_per_s", rate_min, rate_max, &store->read_bytes_per_s},
+        {"write_bytes_per_s", rate_min, rate_max, &store->write_bytes_per_s},
+        {"latency_ns", 0, ns_max, &store->latency_ns},
+    };
+    return read_tag(at, &store->tag) && read_notes(at) &&
+           read_ints(at, ints, (int)(sizeof ints / sizeof *ints)) &&
+           json_opt_int(at, "band_permille", 1, 1000, &store->band_permille);
+}
+
+/* Optional: a plan that keeps all in the devices' memory does not ask. */
+static bool read_stores(Json stores, Cluster *cluster)
+{
+    if (!stores.value)
+        return true;
+    if (!json_want_array(stores))
+        return false;
+    bool good = true;
+    for (int i = 0; i < json_len(stores); i++)
+        good &= read_store(json_at(stores, i), cluster);
+    if (!good || cluster->store[MEMORY_NVME].bytes == 0 || cluster->store[MEMORY_DRAM].bytes > 0)
+        return good;
+    json_fail(stores, "nvme without dram");
+    diag_help(stores.doc->diag, "what comes from a file passes through the host's memory");
+    return false;
+}
+
 Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
 {
     static const char *const keys[] = {"format",  "name",   "notes", "caution",
-                                       "devices", "device", "links"};
+                                       "devices", "device", "links", "memories"};
     static const char *const formats[] = {"lplan-cluster/1"};
     Cluster *cluster = ARENA_NEW(arena, Cluster);
     int format = 0;
@@ -183,6 +228,7 @@ Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
     good &= json_int(json_get(json, "devices"), 1, DEVICES_MAX, &devices);
     good &= read_device(json_get(json, "device"), &cluster->device);
     good &= read_links(json_get(json, "links"), cluster);
+    good &= read_stores(json_get(json, "memories"), cluster);
     if (!good)
         return NULL;
     int64_t product = 1;
@@ -319,7 +365,16 @@ static json_t *with_band(json_t *object, int64_t permille)
     return object;
 }
 
-json_t *cluster_json(const Cluster *cluster)
+static json_t *store_json(const Store *store, Memory memory)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "name", memory_text[memory], "bytes",
+                     (json_int_t)store->bytes, "read_bytes_per_s",
+                     (json_int_t)store->read_bytes_per_s, "write_bytes_per_s",
+                     (json_int_t)store->write_bytes_per_s, "latency_ns",
+                     (json_int_t)store->latency_ns, "tag", tag_text[store->tag]);
+}
+
+json_t *cluster_json(const Cluster *cluster, Memory farthest)
 {
     json_t *links = json_array();
     for (int i = 0; i < cluster->levels; i++)
@@ -331,5 +386,12 @@ json_t *cluster_json(const Cluster *cluster)
         with_band(device_json(&cluster->device), cluster->device.band_permille), "links", links);
     if (cluster->caution)
         json_object_set_new(json, "caution", json_string(cluster->caution));
+    json_t *stores = farthest > MEMORY_HBM ? json_array() : NULL;
+    for (int m = MEMORY_DRAM; m <= (int)farthest; m++)
+        if (cluster->store[m].bytes > 0)
+            json_array_append_new(stores, with_band(store_json(&cluster->store[m], (Memory)m),
+                                                    cluster->store[m].band_permille));
+    if (stores)
+        json_object_set_new(json, "memories", stores);
     return json;
 }

@@ -37,6 +37,21 @@ typedef struct Device {
     int64_t band_permille; /* how far a time of this device may be off; 0: what the tag says */
 } Device;
 
+/* Where a value may live: in its device's memory, in the device's share of the host's, in a file of
+ * the host. The names of DESIGN section 5, whatever the device is. */
+typedef enum { MEMORY_HBM, MEMORY_DRAM, MEMORY_NVME, MEMORY_COUNT } Memory;
+extern const char *const memory_text[MEMORY_COUNT];
+
+/* What lies behind a device's memory: a device's share of it, and of the way to the next nearer
+ * memory. */
+typedef struct Store {
+    int64_t bytes; /* 0: the cluster's file does not say that there is one */
+    int64_t read_bytes_per_s, write_bytes_per_s; /* towards the device, and from it */
+    int64_t latency_ns;                          /* of one transfer */
+    Tag tag;
+    int64_t band_permille; /* how far a time of it may be off; 0: what the tag says */
+} Store;
+
 typedef struct Cluster {
     const char *name;
     const char *caution; /* what a reader of every prediction must know, or NULL */
@@ -44,7 +59,8 @@ typedef struct Cluster {
     Device device;
     int levels;
     LinkLevel level[MAX_LEVELS];
-    JsonDoc *doc; /* NULL when built in memory */
+    Store store[MEMORY_COUNT]; /* but [MEMORY_HBM], which is the device's own */
+    JsonDoc *doc;              /* NULL when built in memory */
 } Cluster;
 
 /* By file, or by the name of a preset (dgx-a100, dgx-h100, dgx-h200, host). NULL after a located
@@ -57,7 +73,8 @@ int cluster_level(const Cluster *cluster, int stride, int extent);
  * where N divides so, the top level takes the rest. False after an error; a warning when domains
  * are used in part. */
 bool cluster_resize(Diag *diag, Cluster *cluster, int devices);
-/* The cluster as lplan-cluster/1 for embedding in a plan; a new reference. Notes are left out. */
-json_t *cluster_json(const Cluster *cluster);
+/* The cluster as lplan-cluster/1 for embedding in a plan; a new reference. Notes are left out, and
+ * memories farther than `farthest`, which the plan does not use. */
+json_t *cluster_json(const Cluster *cluster, Memory farthest);
 
 #endif

@@ -136,6 +136,7 @@ Pins pins_none(void)
                   .etp = -1,
                   .room = -1,
                   .shard = -1,
+                  .optimizer_home = -1,
                   .block = -1,
                   .chunks = -1};
 }
@@ -261,6 +262,18 @@ static bool ring_has_blocks(Diag *diag, Pins *pins)
     return true;
 }
 
+static bool pin_memory(Diag *diag, const char *key, const char *text, int *ret)
+{
+    for (int i = 0; i < MEMORY_COUNT; i++)
+        if (str_eq(text, memory_text[i])) {
+            *ret = i;
+            return true;
+        }
+    diag_error(diag, NO_SPAN, "pin %s=%s: hbm, dram or nvme", key, text);
+    diag_help(diag, "the device's own memory, the host's, or a file of the host");
+    return false;
+}
+
 /* Less than an even share is never enough for all. */
 static bool room_is_enough(Diag *diag, const Pins *pins)
 {
@@ -274,10 +287,10 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",     "cp",        "dp",    "pp",       "cp_heads",
-                                       "chunks", "ep",        "zero",  "sp",       "room",
-                                       "block",  "recompute", "mbs",   "schedule", "cp_by",
-                                       "tp_by",  "layers",    "shard", "order",    "etp"};
+    static const char *const keys[] = {
+        "tp",    "cp",    "dp",     "pp",    "cp_heads",  "chunks", "ep",
+        "zero",  "sp",    "room",   "block", "recompute", "mbs",    "schedule",
+        "cp_by", "tp_by", "layers", "shard", "order",     "etp",    "optimizer_home"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -293,6 +306,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
         return pin_int(diag, key, value, 1, 1 << 20, &ret->etp);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
+    if (str_eq(key, "optimizer_home"))
+        return pin_memory(diag, key, value, &ret->optimizer_home);
     if (str_eq(key, "recompute")) {
         ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
         if (ret->recompute >= 0)
@@ -322,12 +337,11 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     }
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
-    diag_help(
-        diag,
-        near ? "did you mean %s?"
-             : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard sp block "
-               "recompute mbs schedule chunks layers",
-        near);
+    diag_help(diag,
+              near ? "did you mean %s?"
+                   : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard "
+                     "optimizer_home sp block recompute mbs schedule chunks layers",
+              near);
     return false;
 }
 

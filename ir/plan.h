@@ -82,6 +82,7 @@ typedef struct Plan {
     AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
                             is Partial or Replicate there */
     AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
+    Memory state_memory;                  /* where the optimizer's state is between its uses */
     int64_t bucket_bytes;                 /* gradient buckets close at this size */
     ClassPlan *class;                     /* per class of the net */
     int64_t *row_ns[PART_COUNT]; /* [chunks] length of the rows of each part: they order the one
@@ -116,10 +117,11 @@ typedef struct Pins {
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int order;    /* a SequenceOrder, over the cp ranks that cp_heads leaves */
     int ep;       /* dp ranks, the nearest ones, that share the experts of a layer */
-    int etp;   /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep */
-    int room;  /* rows of experts a rank has room for, in percent of an even share; 0: all that
-                  can come */
-    int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
+    int etp;  /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep */
+    int room; /* rows of experts a rank has room for, in percent of an even share; 0: all that
+                 can come */
+    int optimizer_home; /* a Memory: where the optimizer's state lives */
+    int block;          /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;  /* of schedule_text */
     const Schedule *table; /* of schedule "table": the rows of the file that was named */

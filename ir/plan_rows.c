@@ -116,3 +116,12 @@ bool plan_read_rows(Json rows, Plan *plan)
     }
     return true;
 }
+
+json_t *plan_atoms_json(AtomSet atoms)
+{
+    json_t *list = json_array();
+    for (int a = 0; a < MAX_ATOMS; a++)
+        if (atoms >> a & 1)
+            json_array_append_new(list, json_integer(a));
+    return list;
+}

@@ -8,6 +8,8 @@
  */
 json_t *plan_rows_json(const Plan *plan);
 json_t *plan_table_json(const Schedule *table);
+/* Atoms by number. */
+json_t *plan_atoms_json(AtomSet atoms);
 /* "chunks" and "table"; the numbers of stages and micro-batches and the schedule are known. Which
  * stage has which chunk is the schedule's to say. False after an error. */
 bool plan_read_chunks(Json root, Plan *plan);

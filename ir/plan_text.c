@@ -10,7 +10,8 @@
  *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
- * cut, too (plan.h: Homes), and all three in the "cut" of a class that is cut otherwise.
+ * cut, too (plan.h: Homes), "state_memory" where state lives in dram or nvme, and all three sets in
+ * the "cut" of a class that is cut otherwise.
  *
  * | format       | why                |
  * |--------------|--------------------|
@@ -66,15 +67,6 @@ static json_t *choice_json(const Node *node, const NodeChoice *choice, int atoms
     return list;
 }
 
-static json_t *atoms_json(AtomSet atoms)
-{
-    json_t *list = json_array();
-    for (int a = 0; a < MAX_ATOMS; a++)
-        if (atoms >> a & 1)
-            json_array_append_new(list, json_integer(a));
-    return list;
-}
-
 static json_t *class_json(const Plan *plan, const Net *net, int c)
 {
     const Graph *graph = net->classes.at[c];
@@ -107,9 +99,9 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
     json_object_set_new(object, "saved", saved);
     if (choice->cut) {
         json_t *cut = json_object();
-        json_object_set_new(cut, "state_atoms", atoms_json(choice->cut->state));
-        json_object_set_new(cut, "gradient_atoms", atoms_json(choice->cut->gradient));
-        json_object_set_new(cut, "weight_atoms", atoms_json(choice->cut->weight));
+        json_object_set_new(cut, "state_atoms", plan_atoms_json(choice->cut->state));
+        json_object_set_new(cut, "gradient_atoms", plan_atoms_json(choice->cut->gradient));
+        json_object_set_new(cut, "weight_atoms", plan_atoms_json(choice->cut->weight));
         json_object_set_new(object, "cut", cut);
     }
     return object;
@@ -129,11 +121,11 @@ static json_t *job_json(const Job *job)
 json_t *plan_json(const Plan *plan, const Net *net)
 {
     json_t *root = json_object(), *mesh = json_array(), *links = json_array(),
-           *state = atoms_json(plan->state_atoms);
+           *state = plan_atoms_json(plan->state_atoms);
     json_t *classes = json_array();
     json_object_set_new(root, "format", json_string(format_name));
     json_object_set(root, "model", plan->model->root);
-    json_object_set_new(root, "cluster", cluster_json(plan->cluster));
+    json_object_set_new(root, "cluster", cluster_json(plan->cluster, plan->state_memory));
     json_object_set_new(root, "job", job_json(&plan->job));
     json_object_set_new(root, "ranks", json_integer(plan->ranks));
     json_object_set_new(root, "stages", json_integer(plan->stages));
@@ -163,11 +155,13 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "first_link", links);
     json_object_set_new(root, "state_atoms", state);
     if (plan->gradient_atoms)
-        json_object_set_new(root, "gradient_atoms", atoms_json(plan->gradient_atoms));
+        json_object_set_new(root, "gradient_atoms", plan_atoms_json(plan->gradient_atoms));
     if (plan->weight_atoms)
-        json_object_set_new(root, "weight_atoms", atoms_json(plan->weight_atoms));
+        json_object_set_new(root, "weight_atoms", plan_atoms_json(plan->weight_atoms));
     if (plan->zigzag)
-        json_object_set_new(root, "zigzag", atoms_json(plan->zigzag));
+        json_object_set_new(root, "zigzag", plan_atoms_json(plan->zigzag));
+    if (plan->state_memory != MEMORY_HBM)
+        json_object_set_new(root, "state_memory", json_string(memory_text[plan->state_memory]));
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
         json_object_set_new(root, "rows", plan_rows_json(plan));
@@ -473,7 +467,7 @@ static bool read_mesh(Json root, Plan *plan)
 static bool read_numbers(Json root, Plan *plan)
 {
     int64_t ranks, stages, micros;
-    int schedule;
+    int schedule, memory = MEMORY_HBM;
     if (!json_int(json_get(root, "ranks"), 1, RANKS_MAX, &ranks) ||
         !json_int(json_get(root, "stages"), 1, 1024, &stages) ||
         !json_int(json_get(root, "micro_batch"), 1, 1 << 30, &plan->micro_batch) ||
@@ -482,8 +476,11 @@ static bool read_numbers(Json root, Plan *plan)
         !json_int(json_get(root, "bucket_bytes"), 1, INT64_C(1) << 50, &plan->bucket_bytes) ||
         !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule) ||
         (json_has(root, "room_percent") &&
-         !json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)))
+         !json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)) ||
+        (json_has(root, "state_memory") &&
+         !json_word(json_get(root, "state_memory"), memory_text, MEMORY_COUNT, &memory)))
         return false;
+    plan->state_memory = (Memory)memory;
     plan->ranks = (int)ranks;
     plan->stages = (int)stages;
     plan->micro_batches = (int)micros;
@@ -546,7 +543,8 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "micro_batches", "pad_vocabulary", "schedule",       "first_link",
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
-        "chunks",        "table",          "room_percent",   "zigzag"};
+        "chunks",        "table",          "room_percent",   "zigzag",
+        "state_memory"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

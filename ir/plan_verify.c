@@ -186,6 +186,14 @@ static bool verify_flow(const Verify *v)
                          name));
         diag_help(v->diag, "plan with --optimizer adamw, or with schedule=%s", keeps);
     }
+    if (plan->state_memory != MEMORY_HBM) {
+        good = fault(v, at,
+                     SAY(v,
+                         "schedule %s lets updates overlap, and state in %s passes through slots "
+                         "one update after another",
+                         name, memory_text[plan->state_memory]));
+        diag_help(v->diag, "plan with --pin optimizer_home=hbm, or with schedule=%s", keeps);
+    }
     for (int p = 0; p < v->net->params.n; p++) {
         const NetParam *param = &v->net->params.at[p];
         int home[2] = {0, 0};
@@ -208,6 +216,20 @@ static bool verify_flow(const Verify *v)
                   keeps);
     }
     return good;
+}
+
+/* What lives away from its device lives in a memory that the machine has. */
+static bool verify_memory(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    if (plan->state_memory == MEMORY_HBM || !plan->cluster ||
+        plan->cluster->store[plan->state_memory].bytes > 0)
+        return true;
+    fault(v, at_key(v->file, "state_memory"),
+          SAY(v, "the optimizer's state lives in %s, and cluster %s does not say that it has any",
+              memory_text[plan->state_memory], plan->cluster->name));
+    diag_help(v->diag, "give its file \"memories\", or plan with --pin optimizer_home=hbm");
+    return false;
 }
 
 /* Every row of the schedule comes to run. */
@@ -453,6 +475,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     good = verify_order(&v) && good;
     good = verify_cuts(&v) && good;
     good = verify_homes(&v) && good;
+    good = verify_memory(&v) && good;
     good = good && verify_schedule(&v);
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)

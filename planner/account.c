@@ -222,6 +222,31 @@ static Homed homed_of(const Account *account, int chunk)
     return homed;
 }
 
+/* State to its update and back, through every memory between. */
+static void add_hops(Account *account, int stage, const StageBucket *bucket)
+{
+    const Family *family = account->family;
+    StageTimes *own = &account->times->stage[stage];
+    for (int near = 0; near < (int)family->state_memory && bucket->hop_bytes; near++)
+        for (int in = 0; in < 2; in++) {
+            Memory far = (Memory)(near + 1);
+            int64_t ns = price_copy(family->problem->cluster, in ? far : (Memory)near,
+                                    in ? (Memory)near : far, bucket->hop_bytes);
+            Traffic want = {.step = STEP_COPY,
+                            .memory = far,
+                            .stream = hop_stream((Memory)near, in),
+                            .what = "optimizer state"};
+            Traffic *row =
+                &account->times->traffic.at[traffic_row(account->arena, account->times, &want)];
+            row->count[stage]++;
+            row->bytes[stage] += bucket->hop_bytes;
+            row->ns[stage] += ns;
+            own->store_ns[far] += ns;
+            own->store_bytes[far] += bucket->hop_bytes;
+            own->busy_ns[want.stream] += ns;
+        }
+}
+
 static void add_buckets(Account *account, int chunk, const BucketSums *sums, int64_t waited,
                         int64_t gathered)
 {
@@ -243,6 +268,7 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
                  bucket->elements, gradient, homed.stall, homed.ns);
         add_path(account, stage, STREAM_GRADIENT, &group->reduce, 1, block, gradient, waited,
                  reduce);
+        add_hops(account, stage, bucket);
         add_path(account, stage, STREAM_GRADIENT, &group->gather, 1, bucket->share_elements, weight,
                  gathered, gather);
         add_path(account, stage, STREAM_WEIGHT, &group->fetch, homed.fetches, home, weight,
@@ -266,7 +292,8 @@ static void add_end(Account *account, int stage, const StageEnd *at, int64_t ste
     own->spent_ns[SPENT_COMPUTE] += squares + launch + update - sums.block;
     own->spent_ns[SPENT_BLOCK] += sums.block;
     own->busy_ns[STREAM_COMPUTE] += squares + launch + update - sums.block;
-    own->spent_ns[SPENT_GRADIENT] += waited + at->update_ns - update;
+    own->spent_ns[SPENT_GRADIENT] += waited + at->update_ns - at->copy_ns - update;
+    own->spent_ns[SPENT_COPY] += at->copy_ns;
     own->spent_ns[SPENT_WORLD] += world;
     own->spent_ns[SPENT_BUBBLE] +=
         at->world_end - world - at->norm + step_ns - begin - at->update_ns;
@@ -276,7 +303,7 @@ static void add_end(Account *account, int stage, const StageEnd *at, int64_t ste
             own->spent_ns[SPENT_GRADIENT] += homed.stall;
             own->spent_ns[SPENT_COMPUTE] += homed.fold;
             own->busy_ns[STREAM_COMPUTE] += homed.fold;
-            add_buckets(account, c, &sums, waited, at->update_ns - update);
+            add_buckets(account, c, &sums, waited, at->update_ns - at->copy_ns - update);
         }
     Traffic want = {.step = STEP_WORLD,
                     .level = cluster->levels - 1,

@@ -25,6 +25,11 @@ int link_permille(const LinkLevel *level)
     return level->band_permille ? (int)level->band_permille : tag_permille(level->tag, true);
 }
 
+int store_permille(const Store *store)
+{
+    return store->band_permille ? (int)store->band_permille : tag_permille(store->tag, true);
+}
+
 static bool counts_as_model(const Graph *graph, const Node *node)
 {
     if (node->seg != SEG_FORWARD)
@@ -62,6 +67,7 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     family->mesh = deck->mesh = plan->mesh;
     family->homes = (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     family->pricer.state_atoms = plan->state_atoms;
+    family->state_memory = plan->state_memory;
     family->bucket_bytes = plan->bucket_bytes;
     return family;
 }
@@ -104,6 +110,9 @@ static void fill_band(Assessment *out)
             if (out->times->stage[s].level_ns[level] > 0 &&
                 link_permille(&cluster->level[level]) > link)
                 link = link_permille(&cluster->level[level]);
+    for (int m = MEMORY_DRAM; m <= (int)out->plan->state_memory; m++)
+        link =
+            store_permille(&cluster->store[m]) > link ? store_permille(&cluster->store[m]) : link;
     int64_t waiting = 0;
     for (int spent = SPENT_BLOCK; spent < SPENT_BUBBLE; spent++)
         waiting += assessed_spent(out, (Spent)spent);
@@ -186,6 +195,10 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     const char *homes = homes_name(pins, brief);
     if (homes)
         str_putf(&text, ", %s", homes);
+    if (pins->optimizer_home > MEMORY_HBM)
+        str_putf(&text, ", ZeRO-%s (optimizer in %s)",
+                 pins->optimizer_home == MEMORY_DRAM ? "Offload" : "Infinity",
+                 memory_text[pins->optimizer_home]);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->tp > 1 && pins->tp_by == CROSS_RING)

@@ -31,6 +31,7 @@ enum { ASSESS_STEPS = 60000 };
  * does. */
 int device_permille(const Device *device);
 int link_permille(const LinkLevel *level);
+int store_permille(const Store *store);
 /* Mean over stages, in ns. */
 int64_t assessed_spent(const Assessment *assessment, Spent spent);
 /* Bytes of a stage by kind. */

@@ -51,6 +51,7 @@ static void put_bound_by(Str *str, Arena *arena, const Assessment *it)
                                                   "gradients and weights (dp)",
                                                   "messages between stages (pp)",
                                                   "the norm",
+                                                  "state from other memories",
                                                   "waiting for other stages (bubble)"};
     bool said[SPENT_COUNT] = {false};
     Str line = str_new(arena);

@@ -185,6 +185,8 @@ static void say_report(Cli *cli, const Report *report)
 
 static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const SearchLimits *limits)
 {
+    if (!memories_known(cli->diag, problem->cluster, pins))
+        return CLI_INPUT;
     Search *search = search_new(problem);
     SearchResult result;
     search_run(search, pins, limits, &result);
@@ -259,7 +261,9 @@ int cmd_plan(int argc, char **argv)
             "(with\nsp=1).\n"
             "zero=1 cuts the optimizer's state over the ranks that cut tokens, 2 gradients too, 3\n"
             "(FSDP) weights too; shard=node keeps the cuts inside a node (HSDP), shard=weights\n"
-            "those of weights.",
+            "those of weights. optimizer_home=dram or nvme keeps the optimizer's state in the "
+            "host's\n"
+            "memory or in files (the trainer's --offload-dir), and brings it to the update.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -28,6 +28,8 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
     (void)which;
     if (homes_name(pins, true))
         str_put(&text, homes_name(pins, true));
+    if (pins->optimizer_home > MEMORY_HBM)
+        str_putf(&text, "%soptimizer in %s", text.n ? ", " : "", memory_text[pins->optimizer_home]);
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)

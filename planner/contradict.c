@@ -150,6 +150,17 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
     return false;
 }
 
+bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins)
+{
+    int home = pins->optimizer_home;
+    if (home <= MEMORY_HBM || cluster->store[home].bytes > 0)
+        return true;
+    diag_error(diag, NO_SPAN, "pin optimizer_home=%s: cluster %s does not say that it has any",
+               memory_text[home], cluster->name);
+    diag_help(diag, "give its file \"memories\", or plan with --pin optimizer_home=hbm");
+    return false;
+}
+
 /* A zigzag cuts the sequence into two runs a rank that has a part of it where positions meet. */
 static bool order_fits(Diag *diag, int64_t sequence, const Pins *pins)
 {

@@ -8,6 +8,8 @@
 /* One error in `diag`: that of the first rule the pins break. */
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins);
 
+/* The machine has the memories in which pins put something; else false, and an error. */
+bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins);
 /* The sequence divides by the pinned cp, and cp by cp_heads; else false, and an error. */
 bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins);
 /* Ranks that share experts: of a model that has some, as many as divide its data-parallel ranks and

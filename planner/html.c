@@ -98,15 +98,17 @@ static void put_memory(Str *str, const Report *report)
 
 static void put_spent(Str *str, const Report *report)
 {
-    static const int colour[SPENT_COUNT] = {0, 3, 2, 1, 4, 5};
+    static const int colour[SPENT_COUNT] = {0, 3, 2, 1, 4, 3, 5};
     const Assessment *it = report->it;
     const char *const names[SPENT_COUNT] = {"compute",       text_in_layers(&it->plan->mesh),
                                             "dp, gradients", "pp, messages",
-                                            "all ranks",     "bubble"};
+                                            "all ranks",     "memories",
+                                            "bubble"};
     Arena *arena = report->arena;
     str_put(str, "<h2>Where the step goes</h2>\n<p class=key>");
     for (int k = 0; k < SPENT_COUNT; k++)
-        str_putf(str, "<i style=\"background:var(--c%d)\"></i>%s", colour[k], names[k]);
+        if (spent_shown(it->plan, (Spent)k))
+            str_putf(str, "<i style=\"background:var(--c%d)\"></i>%s", colour[k], names[k]);
     str_put(str, "</p>\n");
     begin_bars(str, it->plan->stages);
     for (int s = 0; s < it->plan->stages; s++) {
@@ -114,6 +116,8 @@ static void put_spent(Str *str, const Report *report)
         put_label(str, s, arena_printf(arena, "stage %d", s));
         for (int k = 0; k < SPENT_COUNT; k++) {
             int64_t ns = it->times->stage[s].spent_ns[k];
+            if (!spent_shown(it->plan, (Spent)k))
+                continue;
             put_piece(str, s, x, along(ns, it->step_ns), colour[k],
                       arena_printf(arena, "%s %s", names[k], text_time(arena, ns)));
             x += along(ns, it->step_ns);

@@ -33,6 +33,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.zero = 1;
     if (pins.shard < 0)
         pins.shard = SHARD_ALL;
+    if (pins.optimizer_home < 0)
+        pins.optimizer_home = MEMORY_HBM;
     if (pins.sp < 0)
         pins.sp = 0;
     if (pins.recompute < 0)
@@ -69,6 +71,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",room=%d", pins->room);
     if (pins->shard > SHARD_ALL)
         str_putf(&text, ",shard=%s", shard_text[pins->shard]);
+    if (pins->optimizer_home > MEMORY_HBM)
+        str_putf(&text, ",optimizer_home=%s", memory_text[pins->optimizer_home]);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -154,6 +158,11 @@ static bool check_label(const Problem *problem, Width *width, const VariantKey *
     return false;
 }
 
+static Memory home_of(const Pins *pins)
+{
+    return pins->optimizer_home > 0 ? (Memory)pins->optimizer_home : MEMORY_HBM;
+}
+
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
     if (!check_pins(problem, pins))
@@ -203,6 +212,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
     plan->weight_atoms = homes.weight;
+    plan->state_memory = home_of(pins);
     if (!cut_chain(problem, plan, net, pins))
         return NULL;
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
@@ -230,6 +240,7 @@ bool pins_same(const Pins *a, const Pins *b)
                 a->block == b->block && (a->ep > 1 ? a->ep : 1) == (b->ep > 1 ? b->ep : 1) &&
                 (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || (a->zero == b->zero && shard_of(a) == shard_of(b))) &&
+                home_of(a) == home_of(b) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
                 pins_chunks(a) == pins_chunks(b);
     int chunks = pins_chunks(a);
@@ -308,6 +319,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
     pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;
+    pins.optimizer_home = (int)plan->state_memory;
     pins.sp = boundary_shards(plan, net, net->sequence);
     pins.recompute = recomputes(plan, net);
     pins.micro_batch = plan->micro_batch;

@@ -37,7 +37,7 @@ static Comms comms_of(const Assessment *it, int stage)
     const Plan *plan = it->plan;
     for (int i = 0; i < it->times->traffic.n; i++) {
         const Traffic *traffic = &it->times->traffic.at[i];
-        if (!traffic->count[stage] || traffic->step == STEP_SEND)
+        if (!traffic->count[stage] || traffic->step == STEP_SEND || traffic->step == STEP_COPY)
             continue;
         comms.groups += new_group(it->times, i, stage);
         bool flat = traffic->stream == STREAM_GRADIENT || traffic->stream == STREAM_WEIGHT;

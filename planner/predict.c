@@ -75,6 +75,8 @@ static void extrapolate(const Line *line, const StepTimes *a, StepTimes *b)
         along_all(line, x->busy_ns, y->busy_ns, y->busy_ns, STREAM_COUNT);
         along_all(line, x->level_ns, y->level_ns, y->level_ns, MAX_LEVELS);
         along_all(line, x->level_bytes, y->level_bytes, y->level_bytes, MAX_LEVELS);
+        along_all(line, x->store_ns, y->store_ns, y->store_ns, MEMORY_COUNT);
+        along_all(line, x->store_bytes, y->store_bytes, y->store_bytes, MEMORY_COUNT);
         y->flops = along(line, x->flops, y->flops);
         /* lines are rounded one by one: the account of a stage stays the whole step */
         int64_t spent = 0;

@@ -26,6 +26,14 @@ int64_t price_stream(const Device *device, int64_t bytes)
            1000;
 }
 
+int64_t price_copy(const Cluster *cluster, Memory from, Memory to, int64_t bytes)
+{
+    const Store *store = &cluster->store[from > to ? from : to];
+    return store->latency_ns +
+           num_scale_up(bytes, second_ns,
+                        from > to ? store->read_bytes_per_s : store->write_bytes_per_s);
+}
+
 int64_t price_move(const void *context, const Mesh *mesh, const Move *move, int64_t bytes)
 {
     MovePrice price = pricer_moves(context);

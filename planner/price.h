@@ -30,6 +30,9 @@ typedef struct Pricer {
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
 int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memory */
 
+/* Bytes of one transfer between neighbouring memories. */
+int64_t price_copy(const Cluster *cluster, Memory from, Memory to, int64_t bytes);
+
 /* Callbacks of the solver and the path search; the context is a Pricer. */
 int64_t price_move(const void *pricer, const Mesh *mesh, const Move *move, int64_t bytes);
 int64_t price_node(const void *pricer, const Graph *graph, const Node *node, const Placement *in,

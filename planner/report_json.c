@@ -25,13 +25,12 @@ static int64_t arena_of(const Assessment *it, int stage)
 json_t *predicted_json(const Assessment *it)
 {
     json_t *exposed = json_object();
-    static const char *const role[SPENT_COUNT] = {[SPENT_BLOCK] = "tp",
-                                                  [SPENT_GRADIENT] = "dp",
-                                                  [SPENT_MESSAGE] = "pp",
-                                                  [SPENT_WORLD] = "world",
-                                                  [SPENT_BUBBLE] = "bubble"};
+    static const char *const role[SPENT_COUNT] = {
+        [SPENT_BLOCK] = "tp",    [SPENT_GRADIENT] = "dp", [SPENT_MESSAGE] = "pp",
+        [SPENT_WORLD] = "world", [SPENT_COPY] = "copy",   [SPENT_BUBBLE] = "bubble"};
     for (int k = SPENT_BLOCK; k < SPENT_COUNT; k++)
-        json_object_set_new(exposed, role[k], integer(assessed_spent(it, (Spent)k)));
+        if (spent_shown(it->plan, (Spent)k))
+            json_object_set_new(exposed, role[k], integer(assessed_spent(it, (Spent)k)));
     json_t *object = json_object();
     json_object_set_new(object, "step_ns", integer(it->step_ns));
     json_object_set_new(object, "low_ns", integer(it->low_ns));
@@ -159,7 +158,8 @@ static json_t *stages_json(const Assessment *it)
         for (int k = 0; k < BYTES_COUNT; k++)
             json_object_set_new(bytes, bytes_text[k], integer(assessed_bytes(it, s, (BytesKind)k)));
         for (int k = 0; k < SPENT_COUNT; k++)
-            json_object_set_new(spent, spent_text[k], integer(it->times->stage[s].spent_ns[k]));
+            if (spent_shown(it->plan, (Spent)k))
+                json_object_set_new(spent, spent_text[k], integer(it->times->stage[s].spent_ns[k]));
         json_object_set_new(object, "stage", json_integer(s));
         json_object_set_new(object, "bytes", bytes);
         json_object_set_new(object, "spent_ns", spent);

@@ -27,6 +27,30 @@ static void put_outside(Str *str, const Report *report)
     }
 }
 
+/* What lives behind the devices' memory: homes in the farthest, slots of what passes through in the
+ * others. */
+static void put_far(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    Arena *arena = report->arena;
+    Memory home = it->plan->state_memory;
+    for (int m = MEMORY_DRAM; m <= (int)home; m++) {
+        int64_t most = 0, room = it->plan->cluster->store[m].bytes;
+        for (int s = 0; s < it->plan->stages; s++)
+            most = it->program->stage[s].far_bytes[m] > most ? it->program->stage[s].far_bytes[m]
+                                                             : most;
+        bool fits = most <= room;
+        str_putf(str, "  %s: %s of a device's share of %s, %s%s%s%s\n", memory_text[m],
+                 str_gib(arena, most), str_gib(arena, room),
+                 m == (int)home ? "the optimizer's state" : "slots for state on its way",
+                 fits ? "" : report->style.bad, fits ? "" : ", which is too much",
+                 fits ? "" : report->style.off);
+    }
+    if (home != MEMORY_HBM)
+        str_put(str, "  optimizer, on the device: slots for state on its way to the update and "
+                     "back\n");
+}
+
 void report_resident(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -58,6 +82,7 @@ void report_resident(Str *str, const Report *report)
     if (n < it->plan->stages)
         str_putf(str, "  %sthe other %d stages lie between these%s\n", report->style.dim,
                  it->plan->stages - n, report->style.off);
+    put_far(str, report);
     put_outside(str, report);
 }
 
@@ -221,13 +246,15 @@ static void put_parameters(Str *str, const Report *report)
         const ShardRow *row = &rows.at[i];
         AtomSet state = (AtomSet)(it->plan->state_atoms & row->replicated);
         AtomSet copies = (AtomSet)(row->replicated & ~plan_homes(it->plan, row->class).weight);
+        const char *own =
+            further ? cut_text(arena, it->plan, row->class, row->replicated)
+            : state ? arena_printf(arena, "over %s %d more", text_roles(arena, mesh, state),
+                                   mesh_extent(mesh, state))
+                    : "as the parameter";
+        if (it->plan->state_memory != MEMORY_HBM)
+            own = arena_printf(arena, "%s, in %s", own, memory_text[it->plan->state_memory]);
         const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
-                               arena_printf(arena, "%d", mesh_extent(mesh, copies)),
-                               further ? cut_text(arena, it->plan, row->class, row->replicated)
-                               : state ? arena_printf(arena, "over %s %d more",
-                                                      text_roles(arena, mesh, state),
-                                                      mesh_extent(mesh, state))
-                                       : "as the parameter"};
+                               arena_printf(arena, "%d", mesh_extent(mesh, copies)), own};
         table_row(&table, NULL, cells);
     }
     table_put(str, &table, 2, &report->style);

@@ -107,7 +107,7 @@ static void put_small(Str *str, const Report *report)
     int s = it->busiest;
     for (int i = 0; i < it->times->traffic.n; i++) {
         const Traffic *traffic = &it->times->traffic.at[i];
-        if (!traffic->count[s] || !traffic->bytes[s])
+        if (!traffic->count[s] || !traffic->bytes[s] || traffic->memory)
             continue;
         all += traffic->count[s];
         if (traffic->bytes[s] / traffic->count[s] >=

@@ -31,6 +31,8 @@ static const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *t
         return text_roles(arena, mesh, traffic->atoms);
     case STEP_WORLD:
         return "world";
+    case STEP_COPY:
+        return "rank";
     default:
         return "pp";
     }
@@ -43,6 +45,8 @@ static const char *traffic_kind(const Traffic *traffic)
         return move_text[traffic->move];
     case STEP_SEND:
         return "send";
+    case STEP_COPY:
+        return stream_text[traffic->stream];
     default:
         return "all_reduce";
     }
@@ -142,7 +146,8 @@ void report_traffic(Str *str, const Report *report)
         const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
                                traffic_kind(traffic),
                                traffic_what(arena, traffic),
-                               it->plan->cluster->level[traffic->level].name,
+                               traffic->memory ? memory_text[traffic->memory]
+                                               : it->plan->cluster->level[traffic->level].name,
                                str_commas(arena, traffic->count[s]),
                                text_unit(arena, traffic->bytes[s], unit),
                                text_time(arena, traffic->ns[s]),
@@ -164,23 +169,33 @@ void report_exposed(Str *str, const Report *report)
     report_question(str, report, "4  What is exposed, after overlap?",
                     it->by_steps ? "where a device's step goes, from its Steps"
                                  : "where a device's step goes, added up from its layers");
-    const char *const heads[] = {"stage",         "compute",      text_in_layers(&it->plan->mesh),
-                                 "dp, gradients", "pp, messages", "all ranks",
-                                 "bubble",        "step"};
-    Table table = table_new(arena, "lrrrrrrr", heads);
+    const char *const kinds[SPENT_COUNT] = {"compute",       text_in_layers(&it->plan->mesh),
+                                            "dp, gradients", "pp, messages",
+                                            "all ranks",     "memories",
+                                            "bubble"};
+    enum { COLUMNS = SPENT_COUNT + 2 };
+    const char *heads[COLUMNS] = {"stage"};
+    int columns = 1;
+    for (int k = 0; k < SPENT_COUNT; k++)
+        if (spent_shown(it->plan, (Spent)k))
+            heads[columns++] = kinds[k];
+    heads[columns] = "step";
+    Table table = table_new(arena, columns == COLUMNS - 1 ? "lrrrrrrrr" : "lrrrrrrr", heads);
     int stage[8], n = telling_stages(it, stage);
     for (int i = 0; i < n; i++) {
         const StageTimes *at = &it->times->stage[stage[i]];
-        const char *cells[8] = {arena_printf(arena, "%d", stage[i])};
-        for (int k = 0; k < SPENT_COUNT; k++)
-            cells[1 + k] = at->spent_ns[k] ? text_time(arena, at->spent_ns[k]) : "-";
-        cells[7] = text_time(arena, it->step_ns);
+        const char *cells[COLUMNS] = {arena_printf(arena, "%d", stage[i])};
+        for (int k = 0, n_cells = 1; k < SPENT_COUNT; k++)
+            if (spent_shown(it->plan, (Spent)k))
+                cells[n_cells++] = at->spent_ns[k] ? text_time(arena, at->spent_ns[k]) : "-";
+        cells[columns] = text_time(arena, it->step_ns);
         table_row(&table, NULL, cells);
     }
-    const char *share[8] = {it->plan->stages > 1 ? "mean" : "share"};
-    for (int k = 0; k < SPENT_COUNT; k++)
-        share[1 + k] = text_percent(arena, assessed_spent(it, (Spent)k), it->step_ns);
-    share[7] = "100 %";
+    const char *share[COLUMNS] = {it->plan->stages > 1 ? "mean" : "share"};
+    for (int k = 0, n_cells = 1; k < SPENT_COUNT; k++)
+        if (spent_shown(it->plan, (Spent)k))
+            share[n_cells++] = text_percent(arena, assessed_spent(it, (Spent)k), it->step_ns);
+    share[columns] = "100 %";
     table_row(&table, report->style.bold, share);
     table_put(str, &table, 2, &report->style);
     const Cluster *cluster = it->plan->cluster;
@@ -189,10 +204,32 @@ void report_exposed(Str *str, const Report *report)
     for (int i = 0; i < cluster->levels; i++)
         str_putf(str, ", %s [%s +-%d %%]", cluster->level[i].name, tag_text[cluster->level[i].tag],
                  link_permille(&cluster->level[i]) / 10);
+    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+        str_putf(str, ", %s [%s +-%d %%]", memory_text[m], tag_text[cluster->store[m].tag],
+                 store_permille(&cluster->store[m]) / 10);
     str_putc(str, '\n');
 }
 
 /* ---- 5 ---- */
+
+/* The way to a memory behind the device's, and back. */
+static void put_store(Table *table, Arena *arena, const Assessment *it, Memory memory, int64_t unit)
+{
+    const Store *store = &it->plan->cluster->store[memory];
+    int worst = 0;
+    for (int s = 1; s < it->times->stages; s++)
+        if (it->times->stage[s].store_ns[memory] > it->times->stage[worst].store_ns[memory])
+            worst = s;
+    const StageTimes *at = &it->times->stage[worst];
+    const char *cells[] = {memory_text[memory],
+                           "1",
+                           arena_printf(arena, "%.4g GB/s", (double)store->read_bytes_per_s / 1e9),
+                           text_unit(arena, at->store_bytes[memory], unit),
+                           text_time(arena, at->store_ns[memory]),
+                           text_percent(arena, at->store_ns[memory], 2 * it->step_ns),
+                           tag_text[store->tag]};
+    table_row(table, NULL, cells);
+}
 
 void report_links(Str *str, const Report *report)
 {
@@ -206,6 +243,10 @@ void report_links(Str *str, const Report *report)
         for (int s = 0; s < it->times->stages; s++)
             if (it->times->stage[s].level_bytes[i] > most)
                 most = it->times->stage[s].level_bytes[i];
+    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+        for (int s = 0; s < it->times->stages; s++)
+            most = it->times->stage[s].store_bytes[m] > most ? it->times->stage[s].store_bytes[m]
+                                                             : most;
     int64_t unit = unit_of(most);
     const char *const heads[] = {
         "link",      "joins",
@@ -231,5 +272,7 @@ void report_links(Str *str, const Report *report)
                                tag_text[level->tag]};
         table_row(&table, NULL, cells);
     }
+    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+        put_store(&table, arena, it, (Memory)m, unit);
     table_put(str, &table, 2, &report->style);
 }

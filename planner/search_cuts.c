@@ -95,7 +95,8 @@ static const StageCost *stage_at(CutTable *table, int stage, int begin, int end,
         return NULL;
     }
     const StageCost *cost = family_stage(table->family, begin, end);
-    if (stage_bytes(table->family, cost, stage) > table->budget) {
+    if (stage_bytes(table->family, cost, stage) > table->budget ||
+        !stage_state_fits(table->family, cost->home_bytes)) {
         *ret_stop = true;
         return NULL;
     }

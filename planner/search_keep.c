@@ -129,10 +129,12 @@ Family *search_family(Search *search, const Pins *pins)
 {
     const Deck *deck = search_deck(search, pins);
     const Order *order = deck ? search_order(search, pins) : NULL;
-    if (!order)
-        return NULL;
-    return family_new(search->arena, search->problem, deck, order, pins->dp, pins->zero,
-                      pins->shard);
+    Family *family = order ? family_new(search->arena, search->problem, deck, order, pins->dp,
+                                        pins->zero, pins->shard)
+                           : NULL;
+    if (family && pins->optimizer_home > MEMORY_HBM)
+        family->state_memory = (Memory)pins->optimizer_home;
+    return family;
 }
 
 void search_links(const Problem *problem, const Pins *pins, int *ret_first_link)

@@ -121,6 +121,7 @@ static void add_rules(Space *space, Pins *pins)
                 pins->recompute = recompute;
                 pins->sp = sp;
                 pins->zero = zero;
+                pins->optimizer_home = space->pins->optimizer_home;
                 add_experts(space, pins);
             }
 }

@@ -3,10 +3,16 @@
 
 #include <string.h>
 
+#include "ir/lower/state.h"
 #include "planner/card.h"
 
-const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient",
-                                             "message", "world", "bubble"};
+const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient", "message",
+                                             "world",   "copy",  "bubble"};
+
+bool spent_shown(const Plan *plan, Spent spent)
+{
+    return spent != SPENT_COPY || plan->state_memory != MEMORY_HBM;
+}
 
 /* One Step that has ended, and the one that it started behind. */
 typedef struct Ended {
@@ -91,6 +97,8 @@ static int64_t sent_bytes(const Simulation *sim, const Step *step)
         return step->operand[0].bytes;
     case STEP_WORLD:
         return 2 * step->operand[0].bytes;
+    case STEP_COPY:
+        return operand_bytes(step) / 2;
     default:
         return 0;
     }
@@ -131,6 +139,11 @@ static int64_t step_ns(const Simulation *sim, const Step *step)
         return price_pair(plan->cluster, boundary_level(sim, step), step->operand[0].bytes);
     case STEP_WORLD:
         return price_world(plan->cluster, plan->ranks, step->operand[0].bytes);
+    case STEP_COPY: {
+        Memory from = address_memory(step->operand[0].address),
+               to = address_memory(step->operand[1].address);
+        return price_copy(plan->cluster, from, to, sent_bytes(sim, step));
+    }
     case STEP_COUNT:
         break;
     }
@@ -160,6 +173,8 @@ static const char *what_moves(const Step *step)
         return "norm and loss";
     case STEP_TIED:
         return "tied gradients";
+    case STEP_COPY:
+        return "optimizer state";
     case STEP_MOVE:
         if (step->inst)
             return step->bucket == NONE ? inst_traffic(step->body, step->inst) : traffic_matrices;
@@ -179,7 +194,7 @@ int traffic_row(Arena *arena, StepTimes *times, const Traffic *want)
     for (int i = 0; i < times->traffic.n; i++) {
         const Traffic *at = &times->traffic.at[i];
         if (at->step == want->step && at->move == want->move && at->atoms == want->atoms &&
-            at->level == want->level && at->stream == want->stream &&
+            at->level == want->level && at->stream == want->stream && at->memory == want->memory &&
             at->backward == want->backward && str_eq(at->what, want->what))
             return i;
     }
@@ -200,7 +215,11 @@ static int traffic_of(Simulation *sim, const Step *step)
                     .stream = step->stream,
                     .what = what_moves(step),
                     .backward = in_backward(step)};
-    if (step->move) {
+    if (step->kind == STEP_COPY) {
+        Memory from = address_memory(step->operand[0].address),
+               to = address_memory(step->operand[1].address);
+        want.memory = from > to ? from : to;
+    } else if (step->move) {
         want.move = step->move->kind;
         want.atoms = list_set(&step->move->atoms);
         want.level = atoms_level(mesh, &step->move->atoms);
@@ -237,6 +256,8 @@ static Spent spent_on(Stream stream, StepKind kind)
 {
     if (kind == STEP_WORLD)
         return SPENT_WORLD;
+    if (kind == STEP_COPY)
+        return SPENT_COPY;
     return stream == STREAM_BLOCK      ? SPENT_BLOCK
            : stream == STREAM_GRADIENT ? SPENT_GRADIENT
            : stream == STREAM_WEIGHT   ? SPENT_GRADIENT
@@ -259,7 +280,7 @@ static void blame(Simulation *sim, int stage, Wait cause, int64_t t0, int64_t t1
         own->spent_ns[spent_on(cause.stream, traffic->step)] += fault;
         traffic->exposed_ns[stage] += fault;
         t1 -= fault;
-        if (traffic->step != STEP_MOVE)
+        if (traffic->step != STEP_MOVE && traffic->step != STEP_COPY)
             break;
         cause = (Wait){ended->cause_stream, ended->cause};
     }
@@ -292,9 +313,10 @@ static void end_step(Simulation *sim, int stage, const Step *step, int64_t start
         traffic->count[stage]++;
         traffic->bytes[stage] += bytes;
         traffic->ns[stage] += ns;
-        own->level_bytes[traffic->level] += bytes;
+        bool far = traffic->memory != MEMORY_HBM;
+        *(far ? &own->store_bytes[traffic->memory] : &own->level_bytes[traffic->level]) += bytes;
         if (step->kind != STEP_RECV)
-            own->level_ns[traffic->level] += ns;
+            *(far ? &own->store_ns[traffic->memory] : &own->level_ns[traffic->level]) += ns;
     } else {
         own->spent_ns[SPENT_COMPUTE] += ns;
         blame(sim, stage, cause, before, start);
@@ -392,11 +414,13 @@ static void close_step(Simulation *sim)
     for (int s = 0; s < times->stages; s++) {
         Lane *lane = &sim->lane[s];
         int64_t compute = stream_end(lane, STREAM_COMPUTE);
-        int64_t gather = stream_end(lane, STREAM_GRADIENT);
-        if (gather > compute) {
-            Wait last = {STREAM_GRADIENT, lane->ended[STREAM_GRADIENT].n - 1};
-            blame(sim, s, last, compute, gather);
-            compute = gather;
+        static const Stream behind[] = {STREAM_GRADIENT, STREAM_COPY_OUT, STREAM_FILE_WRITE};
+        for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+            int64_t end = stream_end(lane, behind[i]);
+            if (end <= compute)
+                continue;
+            blame(sim, s, (Wait){behind[i], lane->ended[behind[i]].n - 1}, compute, end);
+            compute = end;
         }
         times->stage[s].spent_ns[SPENT_BUBBLE] += times->step_ns - compute;
     }

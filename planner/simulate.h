@@ -18,17 +18,21 @@ typedef enum {
     SPENT_GRADIENT, /* for gradients to be reduced, weights to be gathered */
     SPENT_MESSAGE,  /* for a message between stages on its way */
     SPENT_WORLD,    /* for the norm of all ranks */
+    SPENT_COPY,     /* for what comes from another memory, or goes there */
     SPENT_BUBBLE,   /* for another stage to have something */
     SPENT_COUNT
 } Spent;
 extern const char *const spent_text[SPENT_COUNT];
+/* Is this kind of waiting there at all? A report leaves out what a plan cannot have. */
+bool spent_shown(const Plan *plan, Spent spent);
 
 /* All communication Steps of one kind over one set of atoms, for one purpose. */
 typedef struct Traffic {
-    StepKind step; /* move, send, tied or world */
+    StepKind step; /* move, send, tied, world or copy */
     MoveKind move;
     AtomSet atoms; /* of the group; 0 between stages */
     int level;     /* the link level crossed */
+    Memory memory; /* of copies: the farther end; no link is crossed */
     Stream stream;
     const char *what; /* "activations", "gradients", "weights", "norm and loss" */
     bool backward;    /* of a block: in backward */
@@ -39,7 +43,8 @@ typedef struct StageTimes {
     int64_t spent_ns[SPENT_COUNT];
     int64_t busy_ns[STREAM_COUNT];
     int64_t level_ns[MAX_LEVELS], level_bytes[MAX_LEVELS];
-    int64_t flops; /* of matrix products */
+    int64_t store_ns[MEMORY_COUNT], store_bytes[MEMORY_COUNT]; /* to and from memories behind */
+    int64_t flops;                                             /* of matrix products */
 } StageTimes;
 
 typedef struct TraceEvent {

@@ -298,6 +298,12 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         bucket->fold_ns = price_stream(device, 3 * elements / group->gradient_share * gradient) +
                           device->launch_ns;
     bucket->reduce_ns += bucket->scatter_ns;
+    int fields = (group->rate == 0 ? 2 : 0) + recipe->has_master;
+    if (family->state_memory != MEMORY_HBM) {
+        bucket->hop_bytes = fields * share_state_bytes(family, share);
+        cost->field_bytes = num_larger(cost->field_bytes, share_state_bytes(family, share));
+        cost->home_bytes += (2 + recipe->has_master) * share_state_bytes(family, share);
+    }
     return bucket;
 }
 
@@ -403,8 +409,9 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         cost->weight_bytes += home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
         cost->gradient_bytes +=
             home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
-        cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
-                             num_align64(share * dtype_bytes(recipe->master));
+        if (family->state_memory == MEMORY_HBM)
+            cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
+                                 num_align64(share * dtype_bytes(recipe->master));
     }
 }
 
@@ -471,10 +478,17 @@ static int family_versions(const Family *family, int stage)
     return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
 }
 
+bool stage_state_fits(const Family *family, int64_t home_bytes)
+{
+    return family->state_memory == MEMORY_HBM ||
+           home_bytes <= family->problem->cluster->store[family->state_memory].bytes;
+}
+
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0;
+    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0;
+    int buckets = 0;
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
             continue;
@@ -482,12 +496,17 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         bytes.weights += cost->weight_bytes * family_versions(family, stage);
         bytes.gradients += cost->gradient_bytes;
         bytes.state += cost->state_bytes;
+        bytes.home += cost->home_bytes;
+        buckets += cost->buckets;
+        field = num_larger(field, cost->field_bytes);
         bytes.saved += ring_bytes(family, cost, c);
         pass = num_larger(pass, cost->pass_bytes);
         scratch = num_larger(scratch, cost->scratch_bytes);
         fetched = num_larger(fetched, cost->fetched_bytes);
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
+    if (family->state_memory != MEMORY_HBM) /* chunks share the slots */
+        bytes.state = state_slots_bytes(family, buckets, field);
     bytes.transients = 4 * pass + scratch + fetched + buffers;
     int pairs = family->order->turn ? family->order->stages + 2 : 0;
     bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
@@ -543,6 +562,8 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
     stage_add_homes(family, begin, end, offset.adds, cost);
+    if (family->state_memory != MEMORY_HBM)
+        cost->state_bytes = state_slots_bytes(family, cost->buckets, cost->field_bytes);
     time_buckets(cost, begin, end);
     fill_ends(family, begin, end, cost);
     cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +

@@ -22,8 +22,9 @@ typedef struct Family {
     int64_t bucket_bytes;
     Mesh mesh; /* of a plan: the deck's tp atoms, then the dp atoms */
     Pricer pricer;
-    int64_t hop_bytes; /* of a message between stages */
-    bool uniform;      /* all links but the first and the last are of one class */
+    Memory state_memory; /* the caller's to set, before costs are asked for */
+    int64_t hop_bytes;   /* of a message between stages */
+    bool uniform;        /* all links but the first and the last are of one class */
     struct FlatPath *paths;
     struct StageCost **cost; /* per (first link, end, together): filled when asked for */
 } Family;
@@ -45,6 +46,7 @@ typedef struct StageBucket {
     int64_t share_bytes;         /* of gradients, for the tied sum */
     const CardMatrix *matrix;    /* of whole matrices, or NULL; */
     int64_t matrices;            /* those of the rank that has most */
+    int64_t hop_bytes;           /* of state, for a hop from one memory to another; 0: it stays */
 } StageBucket;
 
 typedef struct StageCost {
@@ -61,7 +63,9 @@ typedef struct StageCost {
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
                                                                            share */
-    int64_t stride[RING_COUNT];                                         /* bytes of a slot */
+    int64_t field_bytes;        /* of state on its way: the largest field of a bucket */
+    int64_t home_bytes;         /* of state in another memory */
+    int64_t stride[RING_COUNT]; /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */
@@ -88,6 +92,7 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk);
 /* The same of a stage with all of its chunks. */
 typedef struct StageBytes {
     int64_t weights, gradients, state, saved, transients, all;
+    int64_t home; /* of state in another memory */
 } StageBytes;
 StageBytes family_bytes(Family *family, const int *first_link, int stage);
 int64_t family_budget(const Family *family); /* memory less margin */
@@ -107,12 +112,23 @@ int family_pair_bytes(const Family *family);
 /* Lengths of rows and hops of a plan; first_link has chunks + 1 entries. */
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 
+/* Planner of hops (stage_hops.c): when the updates of these buckets end that begin at `begin` with
+ * all state on its way from the start of the step; the bytes of a field of a share as hops carry
+ * it; the bytes of a device's slots. */
+int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
+                         int64_t begin);
+int64_t share_state_bytes(const Family *family, int64_t elements);
+int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);
+/* Does the state of a stage of these chunks fit where it lives? */
+bool stage_state_fits(const Family *family, int64_t home_bytes);
+
 /* The end of the step on one stage, absolute. */
 typedef struct StageEnd {
     int64_t row_end;   /* of its last row */
     int64_t norm;      /* its sum of squares is known */
     int64_t world_ns;  /* the reduction of all ranks, */
     int64_t world_end; /* which ends here for everyone */
+    int64_t copy_ns;   /* of update_ns: more than with all state on the device */
     int64_t update_ns; /* from the clip coefficient to its last gather's end */
 } StageEnd;
 /* Returns the end of the step. */

@@ -82,11 +82,11 @@ static int64_t tied_end(Family *family, const int *first_link, const Ending *end
     return clock;
 }
 
-/* When this rank's sum of squares is known, and how long its update takes. */
+/* When this rank's sum of squares is known. */
 static void end_stage(Family *family, const int *first_link, const Ending *ending,
                       const Reduced *reduced, int64_t tied, StageEnd *ret)
 {
-    int64_t norm = ending->row_end, compute = 0, gather = 0;
+    int64_t norm = ending->row_end;
     int chunks[MAX_CHUNKS], n = 0;
     for (int c = 0; c < family->order->chunks; c++) /* buckets stand in the order of chunks */
         for (int k = 0; k < ending->chunks; k++)
@@ -99,14 +99,39 @@ static void end_stage(Family *family, const int *first_link, const Ending *endin
             int64_t ready = reduced->at[chunks[k]][b];
             ready = bucket->tied ? num_larger(tied, ready) : ready;
             norm = num_larger(norm, ready) + bucket->sumsq_ns;
+        }
+    }
+    ret->row_end = ending->row_end;
+    ret->norm = norm + family->problem->cluster->device.launch_ns; /* the loss joins the pair */
+}
+
+/* How long its update takes, from `begin` on. */
+static void update_stage(Family *family, const int *first_link, int stage, int64_t begin,
+                         StageEnd *ret)
+{
+    Arena *scratch = arena_new("update");
+    VEC(const StageBucket *) buckets = {0};
+    int64_t compute = 0, gather = 0;
+    for (int c = 0; c < family->order->chunks; c++) {
+        if (family->order->holder[c] != stage)
+            continue;
+        const StageCost *cost = family_chunk(family, first_link, c);
+        for (int b = 0; b < cost->buckets; b++) {
+            const StageBucket *bucket = &cost->bucket[b];
+            vec_push(scratch, &buckets) = bucket;
             compute += bucket->update_ns;
             if (bucket->gather_ns)
                 gather = num_larger(gather, compute) + bucket->gather_ns;
         }
     }
-    ret->row_end = ending->row_end;
-    ret->norm = norm + family->problem->cluster->device.launch_ns; /* the loss joins the pair */
     ret->update_ns = num_larger(compute, gather);
+    ret->copy_ns = 0;
+    if (family->state_memory != MEMORY_HBM) {
+        int64_t end = stage_update_end(family, buckets.at, buckets.n, begin) - begin;
+        ret->copy_ns = end - ret->update_ns;
+        ret->update_ns = end;
+    }
+    arena_free(scratch);
 }
 
 int family_pair_bytes(const Family *family)
@@ -135,10 +160,11 @@ int64_t family_ends(Family *family, const int *first_link, const int64_t *row_en
             ending[s].other_home == NONE ? 0 : tied_end(family, first_link, ending, s, &reduced);
         end_stage(family, first_link, &ending[s], &reduced, tied, &ret[s]);
         norm = num_larger(norm, ret[s].norm);
-        update = num_larger(update, ret[s].update_ns);
     }
     int64_t world = price_world(cluster, family->problem->ranks, family_pair_bytes(family));
     for (int s = 0; s < order->stages; s++) {
+        update_stage(family, first_link, s, norm + world + cluster->device.launch_ns, &ret[s]);
+        update = num_larger(update, ret[s].update_ns);
         ret[s].world_ns = world;
         ret[s].world_end = norm + world;
     }

@@ -81,6 +81,7 @@ typedef struct LpOptions {
     const char *log;            /* --log DIR: log.jsonl and rank-N.status */
     const char *trace;          /* --trace FILE: the measured timeline, Chrome-trace JSON */
     const char *checkpoint;     /* --checkpoint DIR: everything needed to go on, in DIR/step-N */
+    const char *offload_dir;    /* --offload-dir DIR: files for what a plan keeps on disk */
     const char *resume;         /* --resume DIR: go on from the newest of them */
     int64_t every;              /* --checkpoint-every N: steps; 0 is only at the end */
     int keep;                   /* --keep N: newest checkpoints left on disk; 0 is all */
@@ -119,6 +120,8 @@ typedef struct LpJob {
     int64_t peak_flops;     /* per second, of one rank's device; 0: unknown, no MFU */
     int64_t tokens_per_step;
     const int64_t *arena_bytes; /* [stages]: the plan's arena of one rank of that stage */
+    const int64_t *dram_bytes;  /* [stages]: of the machine's memory besides; NULL: none */
+    const int64_t *file_bytes;  /* [stages]: of a file; NULL: none */
     int64_t device_bytes;       /* memory of the device the plan was made for; 0: unknown */
     const LpTensor *tensors;    /* [tensor_count] */
     int tensor_count;
@@ -138,6 +141,8 @@ struct LpRank {
     int stage_rank; /* rank inside the stage */
     unsigned char
         *arena; /* arena_bytes[stage] zeroed bytes, 2 MiB aligned, huge pages when possible */
+    unsigned char *dram, *file; /* dram_bytes and file_bytes [stage], zeroed; NULL: none. The file's
+                                   bytes are for checkpoints: steps read and write it by lp_copy */
     const LpJob *job;
     const LpOptions *options;
 };
@@ -199,6 +204,23 @@ void lp_rotate(LpEvent *event, int comm, const void *src, void *dst, int64_t cou
 /* Pipeline messages. `peer` is a world rank; sizes must agree on both sides. */
 void lp_send(LpEvent *event, int peer, LpClass cls, const void *buf, int64_t bytes);
 void lp_recv(LpEvent *event, int peer, LpClass cls, void *buf, int64_t bytes);
+
+/* ---- memories behind the arena ---- */
+
+/* To the arena from rank->dram and back, to rank->dram from rank->file and back: each direction is
+ * a lane with a thread of its own, which does what it is told in order. */
+typedef enum LpHop { LP_COPY_IN, LP_COPY_OUT, LP_FILE_READ, LP_FILE_WRITE, LP_HOPS } LpHop;
+
+#define LP_MAX_CARRIES 3
+typedef struct LpCarry {
+    void *to;
+    const void *from; /* of files: addresses in rank->file, multiples of 4096, as are bytes */
+    int64_t bytes;
+} LpCarry;
+
+/* Emitted where state comes to its update and goes back. Nonblocking, finished by lp_wait; ends the
+ * job when a file cannot be read or written. */
+void lp_copy(LpEvent *event, LpHop lane, const LpCarry *pieces, int count);
 
 /* Returns when the operation of `event` is finished (at once if it is idle). Never blocks in MPI:
  * it spins shortly, then tests and sleeps, driving every operation in flight. */

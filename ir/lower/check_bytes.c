@@ -186,6 +186,8 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
     case REGION_MOMENT1:
     case REGION_MOMENT2:
     case REGION_MASTER:
+        if (state_is_away(run, step, cell))
+            return "reads in a far memory";
         return cell->round == step->round - 1 ? NULL : "updates twice in one step:";
     case REGION_SCALARS:
         return read_scalar(run, step, operand, cell);
@@ -239,6 +241,8 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
                                 Cell *cell)
 {
     RegionKind kind = cell->region->kind;
+    if (state_is_away(run, step, cell))
+        return "writes into a far memory";
     if (step_is_matrix(step))
         return kind == REGION_WEIGHT || kind == REGION_MOMENT1 || kind == REGION_MASTER
                    ? NULL
@@ -349,6 +353,8 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
             what = read_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
             what = "does not find";
+        else if (cell->region->kind == REGION_SLOTS)
+            what = state_taken(run, step, operand, cell, run->begin[i]);
         else if (cell->base != operand->address && cell->region->kind != REGION_FETCHED)
             what = "finds at another place";
         if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
@@ -386,6 +392,7 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
                                     stream_text[s], cell->reader[s]);
         if (what && good)
             good = fault(run, step, operand, cell, what);
+        cell->stepped = step->node || step_is_matrix(step) || state_leaves(run->trace, step);
         cell->writer = at;
         cell->name = operand->name;
         cell->base = operand->address;

@@ -118,13 +118,13 @@ static void cut_cells(CellRun *run)
         if (group->buffered)
             put_bound(run, &bounds, group->gradient + gradient_bytes(trace, group));
         put_bound(run, &bounds,
-                  group->moment1 + group->share_elements * dtype_bytes(recipe->master));
+                  group->moment1 + group->state_elements * dtype_bytes(recipe->master));
         if (group->moment2 != NONE)
             put_bound(run, &bounds,
-                      group->moment2 + group->share_elements * dtype_bytes(recipe->master));
+                      group->moment2 + group->state_elements * dtype_bytes(recipe->master));
         if (group->master != NONE)
             put_bound(run, &bounds,
-                      group->master + group->share_elements * dtype_bytes(recipe->master));
+                      group->master + group->state_elements * dtype_bytes(recipe->master));
     }
     for (int i = 0; i < trace->operands.n; i++) {
         put_bound(run, &bounds, trace->operands.at[i].address);
@@ -184,6 +184,8 @@ static bool is_trained(const Trace *trace, const Region *region, int64_t begin)
     const Group *group = &trace->stage->groups.at[region->index];
     bool state = region->kind != REGION_WEIGHT;
     int64_t at = (begin - region->begin) / dtype_bytes(state ? recipe->master : recipe->weight);
+    if (state && trace->program->plan->state_memory != MEMORY_HBM)
+        return at < group->state_elements; /* what is carried home is all of it */
     if (group->matrix != NONE)
         return in_matrix(trace, region->index, state ? &group->share : &group->weight_share, at);
     return state ? at < group->share_elements : begin < region->begin + weight_bytes(trace, group);

@@ -19,6 +19,7 @@ typedef struct Cell {
     int32_t reader[STREAM_COUNT]; /* since the latest write: number in the stream, -1 none */
     int32_t expected;   /* gradient, loss: additions in one optimizer step; 0 between parameters */
     int32_t adds, sums; /* of this optimizer step: additions, sums over ranks */
+    bool stepped;       /* state on its way: the optimizer has made it what it is */
     bool closed;        /* gradient: something has read it, no more may be added */
     bool folded;        /* gradient's home: a buffer has taken in what it holds */
     bool dirty;   /* buffer: a number that is not padding has been here since it was cleared */
@@ -57,6 +58,16 @@ bool step_is_matrix(const TraceStep *step);
 /* How many updates lie behind the weights that a Step must find. */
 int version_read(const CellRun *run, const TraceStep *step);
 bool check_place(CellRun *run, const TraceStep *step, const Operand *operand);
+
+/* ---- optimizer state away from its device (check_state.c) ---- */
+
+/* A Step that is no copy works on a home in another memory. */
+bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell);
+/* A copy away from the device. */
+bool state_leaves(const Trace *trace, const TraceStep *step);
+/* A fault of reading what a slot holds from `begin` on, or NULL. */
+const char *state_taken(const CellRun *run, const TraceStep *step, const Operand *operand,
+                        const Cell *cell, int64_t begin);
 
 /* ---- periods (check_period.c) ---- */
 

@@ -32,13 +32,14 @@ typedef enum {
     REGION_SCRATCH,
     REGION_FETCHED, /* weights for a use */
     REGION_BUFFER,  /* accumulators of running micro-batches */
+    REGION_SLOTS,   /* of state on its way */
     REGION_COUNT
 } RegionKind;
 extern const char *const region_text[REGION_COUNT];
 
 typedef struct Region {
     RegionKind kind;
-    int index; /* of the group or pass buffer; of a ring: of its kind */
+    int index; /* of the group or pass buffer; of a ring: of its kind; of slots: the memory */
     int chunk; /* of a ring: of the stage */
     int64_t begin, end;
 } Region;
@@ -62,6 +63,13 @@ int member_uses(const Program *program, const StageProgram *stage, const Group *
                 const GroupMember *member);
 /* Regions disjoint and inside the arena; groups, buckets, rings and pointers consistent. */
 bool check_layout(Check *check, const StageProgram *stage);
+
+/* Where a field of a bucket's state is on its way through a memory. */
+int64_t slot_address(const Program *program, const StageProgram *stage, Memory memory, int bucket,
+                     StateField field);
+/* Where the optimizer finds a field of a bucket's state. */
+int64_t state_at_update(const Program *program, const StageProgram *stage, int bucket,
+                        StateField field);
 
 /* ---- traces (check.c) ---- */
 

@@ -1,13 +1,15 @@
 /* check_layout.c - the static proof of a layout: regions apart, groups and buckets whole, rings
  * filled. */
 #include "ir/lower/check_in.h"
+#include "ir/lower/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 const char *const region_text[REGION_COUNT] = {
-    "scalars", "weights",          "gradients", "first moments",   "second moments",  "masters",
-    "ring",    "passed-on values", "scratch",   "fetched weights", "gradient buffers"};
+    "scalars",          "weights",       "gradients",        "first moments", "second moments",
+    "masters",          "ring",          "passed-on values", "scratch",       "fetched weights",
+    "gradient buffers", "slots of state"};
 
 enum { GRAIN = 64 };
 
@@ -42,6 +44,30 @@ static void put_ring_region(RegionList *list, int chunk, int kind, const Ring *r
         list->at[list->n++] = (Region){REGION_RING, kind, chunk, ring->base, ring->base + bytes};
 }
 
+/* Three buckets are at work at once, and two more for each memory between. */
+static int slots_of(const StageProgram *stage, int memory)
+{
+    return stage->buckets.n < 3 + 2 * memory ? stage->buckets.n : 3 + 2 * memory;
+}
+
+int64_t slot_address(const Program *program, const StageProgram *stage, Memory memory, int bucket,
+                     StateField field)
+{
+    int64_t slot = bucket % slots_of(stage, (int)memory);
+    return stage->state_slot[memory] +
+           (slot * (2 + program->recipe->has_master) + field) * stage->state_slot_bytes;
+}
+
+int64_t state_at_update(const Program *program, const StageProgram *stage, int bucket,
+                        StateField field)
+{
+    const Bucket *own = &stage->buckets.at[bucket];
+    if (program->plan->state_memory == MEMORY_HBM)
+        return group_field(&stage->groups.at[own->group], field) +
+               own->share_begin * dtype_bytes(program->recipe->master);
+    return slot_address(program, stage, MEMORY_HBM, bucket, field);
+}
+
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage)
 {
     const Recipe *recipe = program->recipe;
@@ -53,7 +79,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
-        int64_t state = up(group->share_elements * dtype_bytes(recipe->master));
+        int64_t state = up(group->state_elements * dtype_bytes(recipe->master));
         for (int version = 0; version <= stage->delay; version++)
             put_region(&list, REGION_WEIGHT, g, group->weight + slot_of_version(stage, version),
                        up(group->elements / list_extent(mesh, &group->weight_share) *
@@ -75,6 +101,9 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
     put_region(&list, REGION_FETCHED, 0, stage->fetched, stage->fetched_bytes);
     put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
+    for (int m = 0; m < (int)program->plan->state_memory; m++)
+        put_region(&list, REGION_SLOTS, m, stage->state_slot[m],
+                   slots_of(stage, m) * (2 + recipe->has_master) * stage->state_slot_bytes);
     qsort(list.at, (size_t)list.n, sizeof list.at[0], by_begin);
     return list;
 }
@@ -149,11 +178,15 @@ static bool check_regions(Check *check, const StageProgram *stage)
             good =
                 check_fault(check, "stage %d: the %s begin at byte %lld, not at a multiple of %d",
                             stage->index, name, (long long)region->begin, GRAIN);
-        if (region->begin < 0 || region->end > stage->arena_bytes)
+        Memory memory = region->begin < 0 ? MEMORY_HBM : address_memory(region->begin);
+        int64_t room = memory == MEMORY_HBM    ? stage->arena_bytes
+                       : memory < MEMORY_COUNT ? stage->far_bytes[memory]
+                                               : 0;
+        if (region->begin < 0 || region->end > memory_address(memory, room))
             good =
                 check_fault(check, "stage %d: the %s, bytes %lld to %lld, leave the arena of %lld",
                             stage->index, name, (long long)region->begin, (long long)region->end,
-                            (long long)stage->arena_bytes);
+                            (long long)room);
         if (i > 0 && region->begin < list.at[i - 1].end)
             good = check_fault(
                 check, "stage %d: the %s and the %s share bytes %lld to %lld", stage->index,
@@ -315,7 +348,7 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
         int extent = list_extent(&check->program->plan->mesh, &group->share);
         if (bucket->begin < 0 || bucket->begin + bucket->elements > group->elements ||
             bucket->share_begin < 0 ||
-            bucket->share_begin + bucket->share_elements > group->share_elements ||
+            bucket->share_begin + bucket->share_elements > group->state_elements ||
             bucket->share_elements * extent != bucket->elements ||
             bucket->begin % group->unit != 0 || bucket->share_elements % group->unit != 0)
             good = check_fault(
@@ -323,7 +356,8 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
                 "stage %d: bucket %d does not fit group %d or does not divide into its %d shares",
                 stage->index, b, g, extent);
     }
-    if (covered != group->elements || share != group->share_elements)
+    if (covered != group->elements || group->state_elements < share ||
+        share != group->share_elements)
         good =
             check_fault(check, "stage %d: the buckets of group %d hold %lld of its %lld elements",
                         stage->index, g, (long long)covered, (long long)group->elements);

@@ -5,6 +5,7 @@
  * the flat bucket that its index along the atoms scattered so far names. The walk computes them
  * move by move; both must agree on every rank. */
 #include "ir/lower/check_in.h"
+#include "ir/lower/state.h"
 
 Owners *owners_new(Check *check)
 {
@@ -229,7 +230,7 @@ static bool check_sign(Check *check, const Trace *trace, const TraceStep *step,
 {
     const Recipe *recipe = trace->program->recipe;
     Range share = block_of(trace, bucket, &group->share);
-    Range state = {bucket->share_begin, share.count};
+    Range state = {0, share.count};
     const Operand *operand = &trace->operands.at[step->operand];
     bool good = group->rate > 0 && *at == 0 && step->from_element == share.begin &&
                 step->count == share.count &&
@@ -237,7 +238,9 @@ static bool check_sign(Check *check, const Trace *trace, const TraceStep *step,
                 is_range(&operand[1], gradient_at(trace, bucket, group), share,
                          dtype_bytes(recipe->gradient)) &&
                 (group->master == NONE ||
-                 is_range(&operand[2], group->master, state, dtype_bytes(recipe->master)));
+                 is_range(&operand[2],
+                          state_at_update(trace->program, trace->stage, step->bucket, FIELD_MASTER),
+                          state, dtype_bytes(recipe->master)));
     *at += step->count;
     return good || misplaced(check, trace, step,
                              "moves other elements than this rank's share of the bucket");
@@ -263,19 +266,22 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     Range share = block_of(trace, bucket, &group->share), own = {step->from_element, step->count};
     const Operand *operand = &trace->operands.at[step->operand];
     int state = dtype_bytes(recipe->master);
-    Range moment = {bucket->share_begin + own.begin - share.begin, own.count};
+    Range moment = {own.begin - share.begin, own.count};
+    int64_t field[FIELD_COUNT];
+    for (int f = 0; f < FIELD_COUNT; f++)
+        field[f] = state_at_update(trace->program, trace->stage, step->bucket, (StateField)f);
     bool good = group->rate == 0 && group->matrix == NONE && own.count > 0 &&
                 own.begin == share.begin + *at && *at + own.count <= share.count;
     *at += own.count;
     good = good && is_stepped(trace, step, bucket, group, own, 7 + (group->master != NONE)) &&
-           is_range(&operand[1], group->moment1, moment, state) &&
-           is_range(&operand[2], group->moment2, moment, state) &&
+           is_range(&operand[1], field[FIELD_MOMENT1], moment, state) &&
+           is_range(&operand[2], field[FIELD_MOMENT2], moment, state) &&
            is_range(&operand[3], gradient_at(trace, bucket, group), own,
                     dtype_bytes(recipe->gradient)) &&
            is_scalar(trace, &operand[4], SCALAR_COEF, 0, 1) &&
            is_scalar(trace, &operand[5], SCALAR_LR, 0, 1) &&
            is_scalar(trace, &operand[6], SCALAR_STEP, 0, 1) &&
-           (group->master == NONE || is_range(&operand[7], group->master, moment, state));
+           (group->master == NONE || is_range(&operand[7], field[FIELD_MASTER], moment, state));
     if (!good)
         return misplaced(check, trace, step,
                          "updates other elements than the next of this rank's share of the bucket");
@@ -357,7 +363,7 @@ static bool check_scalars(Check *check, const Trace *trace, const TraceStep *ste
 
 /* What one optimizer step does to a bucket. */
 typedef struct Seen {
-    int moves, sums, ties;
+    int moves, sums, ties, hops;
     int scatters, folds, clears, fetches; /* of all micro-batches */
     int64_t updated;
 } Seen;
@@ -397,6 +403,43 @@ static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, 
                        micros);
 }
 
+/* Fields that an update steps, there and back through every memory between. */
+static int count_hops(const Program *program, const Group *group)
+{
+    bool any = group->rate == 0 || group->master != NONE;
+    return any ? 2 * (int)program->plan->state_memory : 0;
+}
+
+/* A hop carries each field of the bucket between neighbouring memories, whole. */
+static bool check_hop(Check *check, const Trace *trace, const TraceStep *step, const Bucket *bucket,
+                      const Group *group)
+{
+    const Program *program = trace->program;
+    const Operand *operand = &trace->operands.at[step->operand];
+    StateField kept[FIELD_COUNT];
+    int fields = 0;
+    for (int f = 0; f < FIELD_COUNT; f++) /* a matrix has one moment, what moves by signs none */
+        if (group_field(group, (StateField)f) != NONE && (group->rate == 0 || f == FIELD_MASTER))
+            kept[fields++] = (StateField)f;
+    int width = dtype_bytes(program->recipe->master);
+    bool good = step->operands == 2 * fields && fields > 0;
+    for (int k = 0; good && k < step->operands; k++) {
+        Memory memory = address_memory(operand[k].address),
+               other = address_memory(operand[k ^ 1].address);
+        StateField field = kept[k / 2];
+        int64_t at = memory == program->plan->state_memory
+                         ? group_field(group, field) + bucket->share_begin * width
+                         : slot_address(program, trace->stage, memory, step->bucket, field);
+        good = operand[k].read == (k % 2 == 0) && operand[k].write == (k % 2 == 1) &&
+               operand[k].address == at && operand[k].bytes >= bucket->share_elements * width &&
+               operand[k].bytes == operand[0].bytes &&
+               (memory == other + 1 || other == memory + 1) &&
+               memory <= program->plan->state_memory;
+    }
+    return good || misplaced(check, trace, step,
+                             "carries other bytes than this rank's state of the bucket");
+}
+
 static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, SeenOnce *once)
 {
     const StageProgram *stage = trace->stage;
@@ -413,6 +456,12 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
         const Group *group = &stage->groups.at[bucket->group];
         int64_t share = updated_elements(trace, bucket, group);
         int moves = count_moves(&group->reduce) + count_moves(&group->gather);
+        if (seen[b].hops != count_hops(trace->program, group))
+            good = check_fault(check,
+                               "rank %d (stage %d), step %d: the state of bucket %d makes %d of "
+                               "its %d hops",
+                               trace_rank(trace), stage->index, round, b, seen[b].hops,
+                               count_hops(trace->program, group));
         if (seen[b].moves != moves || seen[b].sums != 1 ||
             seen[b].ties != (group->tied_stage != NONE) || seen[b].updated != share)
             good = check_fault(
@@ -469,6 +518,10 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
           : on_path(step, &group->fetch) ? &here->fetches
                                          : &here->moves) += 1;
         return check_flat_move(check, trace, step, bucket, group);
+    }
+    if (step->kind == STEP_COPY) {
+        here->hops++;
+        return check_hop(check, trace, step, bucket, group);
     }
     if (step->kind == STEP_TIED) {
         here->ties++;

@@ -116,7 +116,7 @@ static void poison_scratch(const Machine *machine, Rank *rank, const Step *step)
     if (begun_later(rank, STREAM_COMPUTE, step) || begun_later(rank, STREAM_BLOCK, step))
         return;
     for (int64_t i = 0; i < stage->scratch_bytes / WIDTH; i++)
-        rank->arena[stage->scratch / WIDTH + i] = NAN;
+        rank_at(rank, stage->scratch)[i] = NAN;
 }
 
 /* Tries the head of one stream of one rank. */

@@ -73,8 +73,8 @@ Mutation machine_site(const Machine *machine, int index);
 const char *machine_site_name(Arena *arena, const Machine *machine, const Mutation *mutation);
 /* Why a mutation of this site changes nothing, or NULL: it must be caught. */
 const char *machine_equivalent(const Machine *machine, const Mutation *mutation);
-/* Bytes of arena that the last run touched, the most of any rank of the stage (the high-water
+/* Bytes of an arena that the last run touched, the most of any rank of the stage (the high-water
  * mark). */
-int64_t machine_touched(const Machine *machine, int stage);
+int64_t machine_touched(const Machine *machine, int stage, Memory memory);
 
 #endif

@@ -230,13 +230,6 @@ int64_t weight_base(const Program *program, const Group *group, const Bucket *bu
                      dtype_bytes(program->recipe->weight));
 }
 
-int64_t state_base(const Program *program, const Group *group, const Bucket *bucket, int coordinate,
-                   int64_t address)
-{
-    return home_base(program, bucket, &group->share, coordinate, address,
-                     dtype_bytes(program->recipe->master));
-}
-
 int64_t home_bytes(const Group *group, int ranks, int width)
 {
     return num_align64(group->elements / ranks * width);

@@ -30,14 +30,11 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
  * the group's element 0 would have if its block went on down to it. */
 int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *list,
                   int coordinate, int64_t address, int width);
-/* The same of gradients on their home, of weights on theirs, of moments and masters on the share.
- */
+/* The same of gradients on their home, of weights on theirs. */
 int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
                       int coordinate);
 int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,
                     int coordinate);
-int64_t state_base(const Program *program, const Group *group, const Bucket *bucket, int coordinate,
-                   int64_t address);
 
 /* Does the path to the gradient's home end with a collective, so that what the home holds is added
  * ahead of it? */

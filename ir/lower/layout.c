@@ -8,6 +8,7 @@
 
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
+#include "ir/lower/state.h"
 
 static const Graph *class_of(const Program *program, const StageLink *link)
 {
@@ -332,18 +333,7 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
     }
     stage->group_bytes[1] = at - begin;
     begin = at;
-    for (int g = 0; g < stage->groups.n; g++) {
-        Group *group = &stage->groups.at[g];
-        int64_t bytes = num_align64(group->share_elements * dtype_bytes(program->recipe->master));
-        group->moment1 = at;
-        at += bytes;
-        group->moment2 = group->matrix == NONE ? at : NONE; /* a matrix has one moment */
-        at += group->matrix == NONE ? bytes : 0;
-        if (program->recipe->has_master) {
-            group->master = at;
-            at += bytes;
-        }
-    }
+    at = state_layout(program, stage, at);
     stage->group_bytes[2] = at - begin;
     return at;
 }

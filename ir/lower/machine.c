@@ -1,5 +1,6 @@
 /* machine.c - the memory of all ranks: arenas, parameters scattered and compared. */
 #include "ir/lower/machine.h"
+#include "ir/lower/state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,6 +21,16 @@ Rank *machine_rank(const Machine *machine, int stage, int coordinate)
 static void free_scratch(void *scratch)
 {
     arena_free(scratch);
+}
+
+int64_t memory_elements(const StageProgram *stage, Memory memory)
+{
+    return (memory == MEMORY_HBM ? stage->arena_bytes : stage->far_bytes[memory]) / WIDTH;
+}
+
+double *rank_at(const Rank *rank, int64_t address)
+{
+    return rank->memory[address_memory(address)] + address_offset(address) / WIDTH;
 }
 
 Arena *machine_scratch(Machine *machine)
@@ -61,9 +72,11 @@ Machine *machine_new(Arena *arena, const Program *program)
         Rank *rank = &machine->rank[r];
         rank->stage = r / machine->per_stage;
         rank->coordinate = r % machine->per_stage;
-        int64_t elements = program->stage[rank->stage].arena_bytes / WIDTH;
-        rank->arena = ARENA_ARRAY(arena, double, elements);
-        rank->touched = ARENA_ARRAY(arena, unsigned char, elements);
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            int64_t elements = memory_elements(&program->stage[rank->stage], (Memory)m);
+            rank->memory[m] = ARENA_ARRAY(arena, double, elements + 1);
+            rank->touched[m] = ARENA_ARRAY(arena, unsigned char, elements + 1);
+        }
         rank->stale = ARENA_ARRAY(arena, double *, 2 * program->chunks + 2);
     }
     machine->scratch = arena_new("step");
@@ -117,7 +130,7 @@ static double *home_weight(const Machine *machine, Rank *rank, const GroupMember
         return NULL;
     int64_t base = weight_base(program, group, bucket, rank->coordinate) +
                    version_offset(&program->stage[rank->stage], version);
-    return rank->arena + base / WIDTH + at;
+    return rank_at(rank, base + at * WIDTH);
 }
 
 typedef void VisitWeight(void *context, const GroupMember *member, double *at, int64_t index);
@@ -154,7 +167,7 @@ static void set_weight(void *context, const GroupMember *member, double *at, int
 
 static void clear(Rank *rank, int64_t address, int64_t bytes)
 {
-    memset(rank->arena + address / WIDTH, 0, (size_t)bytes);
+    memset(rank_at(rank, address), 0, (size_t)bytes);
 }
 
 void machine_set_params(Machine *machine, const double *const *param)
@@ -163,12 +176,14 @@ void machine_set_params(Machine *machine, const double *const *param)
     for (int r = 0; r < machine->ranks; r++) {
         Rank *rank = &machine->rank[r];
         const StageProgram *stage = &machine->program->stage[rank->stage];
-        int64_t elements = stage->arena_bytes / WIDTH;
-        for (int64_t i = 0; i < elements; i++)
-            rank->arena[i] = NAN;
-        memset(rank->touched, 0, (size_t)elements);
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            int64_t elements = memory_elements(stage, (Memory)m);
+            for (int64_t i = 0; i < elements; i++)
+                rank->memory[m][i] = NAN;
+            memset(rank->touched[m], 0, (size_t)elements);
+        }
         clear(rank, stage->scalars, 64 * SCALAR_COUNT);
-        rank->arena[(stage->scalars + 64 * SCALAR_COEF) / WIDTH] = 1;
+        *rank_at(rank, stage->scalars + 64 * SCALAR_COEF) = 1;
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
             /* padding between members is zero from the start, and stays so */
@@ -176,9 +191,9 @@ void machine_set_params(Machine *machine, const double *const *param)
                   home_bytes(group, list_extent(mesh, &group->weight_share), WIDTH));
             clear(rank, group->gradient,
                   home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));
-            clear(rank, group->moment1, group->share_elements * WIDTH);
+            clear(rank, group->moment1, group->state_elements * WIDTH);
             if (group->moment2 != NONE)
-                clear(rank, group->moment2, group->share_elements * WIDTH);
+                clear(rank, group->moment2, group->state_elements * WIDTH);
         }
         clear(rank, stage->buffers, stage->buffers_bytes);
         each_weight(machine, rank, NONE, 0, set_weight, (void *)param);
@@ -246,13 +261,13 @@ double machine_norm2(const Machine *machine, int round)
     return machine->norm2[round];
 }
 
-int64_t machine_touched(const Machine *machine, int stage)
+int64_t machine_touched(const Machine *machine, int stage, Memory memory)
 {
     int64_t most = 0;
     for (int c = 0; c < machine->per_stage; c++) {
         const Rank *rank = machine_rank(machine, stage, c);
-        int64_t elements = machine->program->stage[stage].arena_bytes / WIDTH;
-        while (elements > 0 && !rank->touched[elements - 1])
+        int64_t elements = memory_elements(&machine->program->stage[stage], memory);
+        while (elements > 0 && !rank->touched[memory][elements - 1])
             elements--;
         most = elements * WIDTH > most ? elements * WIDTH : most;
     }

@@ -20,10 +20,10 @@ typedef struct BlockMap {
 
 typedef struct Rank {
     int stage, coordinate;
-    double *arena;
-    unsigned char *touched; /* per element of the arena */
-    VEC(Step *) steps;      /* program order, cut short behind their last operand */
-    double **stale;         /* [boundary * 2 + class] last message, kept for MUTATE_STALE */
+    double *memory[MEMORY_COUNT];         /* an arena of each */
+    unsigned char *touched[MEMORY_COUNT]; /* per element */
+    VEC(Step *) steps;                    /* program order, cut short behind their last operand */
+    double **stale; /* [boundary * 2 + class] last message, kept for MUTATE_STALE */
     VEC(int) queue[STREAM_COUNT];
     int head[STREAM_COUNT]; /* also the number of done steps of the stream */
 } Rank;
@@ -37,6 +37,7 @@ typedef struct Site {
     const Move *move;
     int stage, group, node, letter, operand;
     StepKind step;
+    Stream stream; /* of copies between memories */
     MsgKind message;
     const char *equivalent; /* reason, or NULL */
 } Site;
@@ -60,6 +61,14 @@ struct Machine {
     bool differs; /* from the expected norm: the run may end */
 };
 
+/* Elements of a memory of a rank of the stage. */
+int64_t memory_elements(const StageProgram *stage, Memory memory);
+/* What lies at an address. */
+double *rank_at(const Rank *rank, int64_t address);
+/* The bytes of an operand, which count as touched. */
+double *operand_at(Rank *rank, const Operand *operand);
+/* A copy between two memories of a rank. */
+void machine_copy(const Machine *machine, Rank *rank, const Step *step);
 /* The scratch arena, empty. */
 Arena *machine_scratch(Machine *machine);
 void machine_compare_norm(Machine *machine, int round);

@@ -5,6 +5,7 @@
 
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
+#include "ir/lower/state.h"
 
 static int kind_with(Program *program, const Graph *graph, int param, const MatrixKey *key)
 {
@@ -126,19 +127,25 @@ void program_add_steps(Program *program)
     program->body = body;
 }
 
+bool matrix_is_state(const Group *group, int operand)
+{
+    return operand == MATRIX_MOMENT || (operand == MATRIX_WEIGHT && group->master != NONE);
+}
+
 int64_t matrix_operand(const Program *program, const StageProgram *stage, const Bucket *bucket,
                        int coordinate, int64_t from, int operand)
 {
     const Group *group = &stage->groups.at[bucket->group];
     const Recipe *recipe = program->recipe;
-    int state = dtype_bytes(recipe->master);
+    int state = dtype_bytes(recipe->master), b = (int)(bucket - stage->buckets.at);
+    int64_t at = from - bucket_share_begin(program, stage, bucket, coordinate);
     switch (operand) {
     case MATRIX_WEIGHT:
         if (group->master != NONE)
-            return state_base(program, group, bucket, coordinate, group->master) + from * state;
+            return state_address(program, stage, b, FIELD_MASTER, MEMORY_HBM) + at * state;
         return weight_base(program, group, bucket, coordinate) + from * dtype_bytes(recipe->weight);
     case MATRIX_MOMENT:
-        return state_base(program, group, bucket, coordinate, group->moment1) + from * state;
+        return state_address(program, stage, b, FIELD_MOMENT1, MEMORY_HBM) + at * state;
     case MATRIX_GRADIENT:
         return gradient_base(program, group, bucket, coordinate) +
                from * dtype_bytes(recipe->gradient);

@@ -16,6 +16,8 @@ void group_narrow(const Mesh *mesh, Group *group, int64_t matrices);
 void group_lay_matrices(Program *program, StageProgram *stage, int group);
 /* The steps of all kinds stand behind the bodies of the classes. */
 void program_add_steps(Program *program);
+/* Is an operand (MATRIX_WEIGHT ...) what the optimizer keeps? */
+bool matrix_is_state(const Group *group, int operand);
 /* Where an operand (MATRIX_WEIGHT ...) of the step of the matrix is that begins at element `from`
  * of the bucket's group, on a rank that owns it. The weight is the master where there is one. */
 int64_t matrix_operand(const Program *program, const StageProgram *stage, const Bucket *bucket,

@@ -6,6 +6,7 @@
 
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
+#include "ir/lower/state.h"
 #include "ir/lower/turns.h"
 
 const char *const mutation_text[MUTATE_COUNT] = {"none",   "skip", "average", "short", "stale",
@@ -17,7 +18,7 @@ static bool same_site(const Site *a, const Site *b)
     return a->kind == b->kind && a->body == b->body && a->inst == b->inst && a->move == b->move &&
            a->stage == b->stage && a->group == b->group && a->node == b->node &&
            a->letter == b->letter && a->operand == b->operand && a->step == b->step &&
-           a->message == b->message;
+           a->stream == b->stream && a->message == b->message;
 }
 
 static void put_site(Machine *machine, Site site)
@@ -50,6 +51,8 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
         site.group = NONE;
     if (step->kind == STEP_SEND || step->kind == STEP_RECV)
         site.message = step->message;
+    if (step->kind == STEP_COPY)
+        site.stream = step->stream;
     return site;
 }
 
@@ -388,6 +391,21 @@ static bool is_frozen(const Program *program, const StageProgram *stage, const G
     return frozen;
 }
 
+/* A hop that does not happen, or takes another bucket's slot. */
+static void put_hops(Machine *machine, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    const Operand *from = &step->operand[0], *to = &step->operand[1];
+    Site skip = site_of(machine, MUTATE_SKIP, step);
+    if (address_memory(to->address) == machine->program->plan->state_memory &&
+        is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
+        skip.equivalent = "all gradients of the group are zero, and so is its state";
+    put_site(machine, skip);
+    Memory near = address_memory(from->address < to->address ? from->address : to->address);
+    if (state_slots(near, stage->buckets.n) > 1)
+        put_site(machine, site_of(machine, MUTATE_SLOT, step));
+}
+
 static void put_owners(Machine *machine, const Step *step)
 {
     const Mesh *mesh = &machine->program->plan->mesh;
@@ -449,6 +467,8 @@ void machine_find_sites(Machine *machine)
             }
             if (step->kind == STEP_LOAD)
                 put_runs(machine, step);
+            if (step->kind == STEP_COPY)
+                put_hops(machine, step);
             put_owners(machine, step);
             put_fetch(machine, step);
             put_folds(machine, step);
@@ -504,6 +524,8 @@ const char *machine_site_name(Arena *arena, const Machine *machine, const Mutati
         str_putf(&text, "%s of %s",
                  site->move ? move_text[site->move->kind] : step_text[site->step],
                  site->body->copies.at[site->inst->in[0]].name);
+    else if (site->step == STEP_COPY)
+        str_putf(&text, "%s of the state of group %d", stream_text[site->stream], site->group);
     else if (site->move)
         str_putf(&text, "%s of gradient group %d", move_text[site->move->kind], site->group);
     else if (site->step == STEP_RECV)

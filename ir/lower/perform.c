@@ -6,6 +6,7 @@
 #include "ir/lower/blocks.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/machine.h"
+#include "ir/lower/state.h"
 #include "ir/lower/turns.h"
 
 bool step_is_comm(const Step *step)
@@ -15,12 +16,6 @@ bool step_is_comm(const Step *step)
 
 /* ---- kernels
  * ------------------------------------------------------------------------------------------- */
-
-static double *at_operand(Rank *rank, const Operand *operand)
-{
-    memset(rank->touched + operand->address / WIDTH, 1, (size_t)(operand->bytes / WIDTH));
-    return rank->arena + operand->address / WIDTH;
-}
 
 static int64_t next_slot(const Machine *machine, const Rank *rank, const Step *step, int copy,
                          int64_t address)
@@ -46,7 +41,7 @@ static double *copy_block(const Machine *machine, Rank *rank, const Step *step, 
     const Inst *inst = step->inst;
     for (int k = 0; k < inst->outs; k++)
         if (inst->out[k] == copy)
-            return at_operand(rank, &step->operand[inst->ins + k]);
+            return operand_at(rank, &step->operand[inst->ins + k]);
     for (int k = 0; k < inst->ins; k++)
         if (inst->in[k] == copy) {
             Operand operand = step->operand[k];
@@ -55,7 +50,7 @@ static double *copy_block(const Machine *machine, Rank *rank, const Step *step, 
             if (site_hits(machine, MUTATE_VERSION, step) && machine->site->operand == k)
                 operand.address =
                     next_version(&machine->program->stage[rank->stage], step, operand.address);
-            return at_operand(rank, &operand);
+            return operand_at(rank, &operand);
         }
     CHECK(step->body->copies.at[copy].home == HOME_FUSED);
     if (!fused[copy])
@@ -142,7 +137,7 @@ static const EvalBatch *step_batch(const Machine *machine, const Step *step)
 /* What the optimizer is told before each step. */
 static void set_scalars(const Machine *machine, Rank *rank, const Step *step)
 {
-    double *cell = rank->arena + machine->program->stage[rank->stage].scalars / WIDTH;
+    double *cell = rank_at(rank, machine->program->stage[rank->stage].scalars);
     enum { CELL = 64 / WIDTH };
     cell[CELL * SCALAR_LR] = machine->lr;
     cell[CELL * SCALAR_STEP] = step->round + 1;
@@ -226,7 +221,7 @@ static void skip_kernel(Rank *rank, const Step *step)
 {
     for (int k = 0; k < step->inst->outs; k++) {
         const Operand *operand = &step->operand[step->inst->ins + k];
-        double *out = at_operand(rank, operand);
+        double *out = operand_at(rank, operand);
         for (int64_t e = 0; e < operand->bytes / WIDTH; e++)
             out[e] = NAN;
     }
@@ -237,16 +232,16 @@ static void run_merge(Rank *rank, const Step *step)
     const Inst *inst = step->inst;
     if (inst_idle(step->body, inst, rank->coordinate)) {
         for (int k = 0; k < inst->outs; k++)
-            memmove(at_operand(rank, &step->operand[inst->ins + k]),
-                    at_operand(rank, &step->operand[k]), (size_t)step->operand[k].bytes);
+            memmove(operand_at(rank, &step->operand[inst->ins + k]),
+                    operand_at(rank, &step->operand[k]), (size_t)step->operand[k].bytes);
         return;
     }
     const double *in[2 * MAX_OUT] = {0};
     double *out[MAX_OUT] = {0};
     for (int k = 0; k < inst->ins; k++)
-        in[k] = at_operand(rank, &step->operand[k]);
+        in[k] = operand_at(rank, &step->operand[k]);
     for (int k = 0; k < inst->outs; k++)
-        out[k] = at_operand(rank, &step->operand[inst->ins + k]);
+        out[k] = operand_at(rank, &step->operand[inst->ins + k]);
     if (inst->monoid == MONOID_LSE) {
         int64_t rows = step->body->copies.at[inst->out[1]].elements;
         merge_lse(rows, step->body->copies.at[inst->out[0]].elements / rows, in, out);
@@ -259,8 +254,8 @@ static void run_merge(Rank *rank, const Step *step)
 
 static void run_accumulate(const Machine *machine, Rank *rank, const Step *step)
 {
-    const double *from = at_operand(rank, &step->operand[0]);
-    double *to = at_operand(rank, &step->operand[1]);
+    const double *from = operand_at(rank, &step->operand[0]);
+    double *to = operand_at(rank, &step->operand[1]);
     if (site_hits(machine, MUTATE_FORGET, step))
         return;
     for (int64_t e = 0; e < step->operand[1].bytes / WIDTH; e++)
@@ -269,7 +264,7 @@ static void run_accumulate(const Machine *machine, Rank *rank, const Step *step)
 
 static void run_clear(Rank *rank, const Step *step)
 {
-    double *to = at_operand(rank, &step->operand[0]);
+    double *to = operand_at(rank, &step->operand[0]);
     for (int64_t e = 0; e < step->operand[0].bytes / WIDTH; e++)
         to[e] = 0;
 }
@@ -279,14 +274,14 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     const Program *program = machine->program;
     const StageProgram *stage = &program->stage[rank->stage];
     if (step->node == &program->optimizer->nodes.at[program->sumsq]) {
-        const double *gradient = at_operand(rank, &step->operand[0]);
+        const double *gradient = operand_at(rank, &step->operand[0]);
         double sum = 0;
         int64_t count = step->count;
         if (site_hits(machine, MUTATE_OWN, step))
             count = stage->buckets.at[step->bucket].share_elements;
         for (int64_t e = 0; e < count; e++)
             sum += gradient[e] * gradient[e];
-        double *norm2 = at_operand(rank, &step->operand[1]);
+        double *norm2 = operand_at(rank, &step->operand[1]);
         *norm2 = step->first ? sum : *norm2 + sum;
         return;
     }
@@ -296,8 +291,8 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
     int64_t extent[MAX_LETTERS] = {step->count}, origin[MAX_LETTERS] = {0};
     const Net *net = program->optimizer->net;
     if (step->node == &program->optimizer->nodes.at[program->clip]) {
-        in[0] = at_operand(rank, &step->operand[0]);
-        out[0] = at_operand(rank, &step->operand[1]);
+        in[0] = operand_at(rank, &step->operand[0]);
+        out[0] = operand_at(rank, &step->operand[1]);
         eval_node(net, program->optimizer, step->node, in, out, extent, origin, NULL);
         return;
     }
@@ -309,14 +304,14 @@ static void run_optimizer(Machine *machine, Rank *rank, const Step *step)
         node.attrs.adamw.decay = 0;
     Arena *scratch = machine_scratch(machine);
     for (int k = 0; k < node.ins; k++)
-        in[k] = at_operand(rank, &step->operand[k]);
+        in[k] = operand_at(rank, &step->operand[k]);
     for (int k = 0; k < node.outs; k++)
         out[k] = ARENA_ARRAY(scratch, double, step->count);
     eval_node(net, program->optimizer, &node, in, out, extent, origin, NULL);
     for (int k = 0; k < node.outs; k++) {
         /* the weight, in place or into the slot of its next version */
         int to = step->operand[k].write ? k : step->operands - 1;
-        memcpy(at_operand(rank, &step->operand[to]), out[k], (size_t)step->count * WIDTH);
+        memcpy(operand_at(rank, &step->operand[to]), out[k], (size_t)step->count * WIDTH);
     }
 }
 
@@ -335,7 +330,7 @@ static void run_load(Machine *machine, Rank *rank, const Step *step)
                 continue;
             BlockMap map = machine_block(machine, body, copy, rank->coordinate);
             map.net = &net;
-            double *to = at_operand(rank, &step->operand[k]);
+            double *to = operand_at(rank, &step->operand[k]);
             for (int64_t e = 0; e < copy->elements; e++)
                 to[e] = batch->data[body->graph->values.at[copy->value].out][block_index(&map, e)];
             break;
@@ -403,7 +398,7 @@ static double *routed_result(Machine *machine, const Move *move, int n, int me, 
     const Value *value = &body->graph->values.at[in->value];
     int axis = value_routed_axis(body->net, value);
     const Dim *dim = &body->net->dims.at[value->dim[axis]];
-    Route route = {.choice = at_operand(rank, &step->operand[step->inst->ins - 1]),
+    Route route = {.choice = operand_at(rank, &step->operand[step->inst->ins - 1]),
                    .rows = by->elements,
                    .named = body->net->dims.at[dim->among].extent / n,
                    .n = n};
@@ -437,7 +432,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
         if (site_hits(machine, MUTATE_VERSION, step[k]))
             operand.address =
                 next_version(&machine->program->stage[member[k]->stage], step[k], operand.address);
-        memcpy(block[k], at_operand(member[k], &operand), (size_t)elements * WIDTH);
+        memcpy(block[k], operand_at(member[k], &operand), (size_t)elements * WIDTH);
     }
     double *zeros = ARENA_ARRAY(scratch, double, elements);
     for (int me = 0; me < n; me++) {
@@ -483,7 +478,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                 result[me][e] /= n;
     }
     for (int k = 0; k < n; k++)
-        memcpy(at_operand(member[k], &step[k]->operand[step[k]->operands - 1]), result[k],
+        memcpy(operand_at(member[k], &step[k]->operand[step[k]->operands - 1]), result[k],
                (size_t)made * WIDTH);
 }
 
@@ -503,15 +498,15 @@ static void run_message(Machine *machine, Rank *from, Step *send, Rank *to, Step
             }
         }
     }
-    double *target = at_operand(to, &recv->operand[0]);
+    double *target = operand_at(to, &recv->operand[0]);
     size_t bytes = (size_t)send->operand[0].bytes;
-    const double *source = at_operand(from, &send->operand[0]);
+    const double *source = operand_at(from, &send->operand[0]);
     double **stale = &to->stale[2 * recv->boundary + (int)recv->message];
     if (site_hits(machine, MUTATE_STALE, recv) && *stale)
         source = *stale;
     if (machine->site && machine->site->kind == MUTATE_STALE) {
         double *now = ARENA_ARRAY(machine->arena, double, bytes / WIDTH);
-        memcpy(now, at_operand(from, &send->operand[0]), bytes);
+        memcpy(now, operand_at(from, &send->operand[0]), bytes);
         *stale = now;
     }
     memmove(target, source, bytes);
@@ -551,19 +546,19 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
             BlockShape shape = shape_of(step[0], &step[0]->operand[0]);
             const double *from[MAX_GROUP];
             for (int k = 0; k < count; k++)
-                from[k] = at_operand(member[0], &step[0]->operand[0]);
+                from[k] = operand_at(member[0], &step[0]->operand[0]);
             if (step_is_routed(step[0])) {
                 const Operand *out = &step[0]->operand[step[0]->operands - 1];
                 (void)machine_scratch(machine);
                 const double *made =
                     routed_result(machine, move, count, me, member[0], step[0], from);
-                memcpy(at_operand(member[0], out), made, (size_t)out->bytes);
+                memcpy(operand_at(member[0], out), made, (size_t)out->bytes);
                 break;
             }
             if (move->kind == MOVE_OWN && site_hits(machine, MUTATE_OWN, step[0]))
                 me = 0;
             block_move(&shape, move, count, me, me, from,
-                       at_operand(member[0], &step[0]->operand[1]));
+                       operand_at(member[0], &step[0]->operand[1]));
         }
         break;
     case STEP_CLEAR:
@@ -574,20 +569,23 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
         run_message(machine, member[0], step[0], member[1], step[1]);
         break;
     case STEP_OWN_LOSS: {
-        double loss = *at_operand(member[0], &step[0]->operand[0]);
+        double loss = *operand_at(member[0], &step[0]->operand[0]);
         bool owner = step[0]->count > 0 || site_hits(machine, MUTATE_OWN, step[0]);
-        *at_operand(member[0], &step[0]->operand[1]) = owner ? loss : 0;
+        *operand_at(member[0], &step[0]->operand[1]) = owner ? loss : 0;
         break;
     }
     case STEP_TIED:
     case STEP_WORLD:
         run_group(machine, &sum, n, member, step);
         if (step[0]->kind == STEP_WORLD) {
-            const double *pair = at_operand(member[0], &step[0]->operand[1]);
+            const double *pair = operand_at(member[0], &step[0]->operand[1]);
             machine->loss[step[0]->round] = pair[0];
             machine->norm2[step[0]->round] = pair[1];
             machine_compare_norm(machine, step[0]->round);
         }
+        break;
+    case STEP_COPY:
+        machine_copy(machine, member[0], step[0]);
         break;
     case STEP_COUNT:
         BUG("no such step");

@@ -64,6 +64,11 @@ typedef struct GroupMember {
     bool decay;
 } GroupMember;
 
+/* What an optimizer keeps of a parameter besides its weight: the moments, and the weight it steps
+ * where the model's is narrower. */
+typedef enum { FIELD_MOMENT1, FIELD_MOMENT2, FIELD_MASTER, FIELD_COUNT } StateField;
+extern const char *const field_text[FIELD_COUNT];
+
 typedef struct Group {
     AtomSet sharded; /* atoms on which blocks differ */
     AtomSet partial; /* atoms on which accumulators are Partial */
@@ -84,6 +89,7 @@ typedef struct Group {
     int64_t elements;                                   /* padded */
     int64_t weight, gradient, moment1, moment2, master; /* addresses; master NONE without one */
     int64_t share_elements;
+    int64_t state_elements; /* the same as its home holds them, with what aligns buckets there */
 } Group;
 
 /* Elements between members. */
@@ -166,14 +172,17 @@ typedef struct StageProgram {
     int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch */
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t pass[4],
-        pass_bytes;         /* transients between links: two for activations, two for gradients */
-    int64_t scalars;        /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype; behind them
-                               the slots of `pair`, where it has several */
-    int delay;              /* steps by which the weights of forward and backward are stale */
-    int ahead, lag;         /* the most steps that entries are later and earlier than their turn */
-    Ring versions;          /* of all weights of the stage: slot = updates so far mod n */
-    Ring pair;              /* of {loss, norm2}: slot = step mod n */
-    int64_t arena_bytes;    /* the layout's peak: what the trainer allocates */
+        pass_bytes;  /* transients between links: two for activations, two for gradients */
+    int64_t scalars; /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype; behind them
+                        the slots of `pair`, where it has several */
+    int delay;       /* steps by which the weights of forward and backward are stale */
+    int ahead, lag;  /* the most steps that entries are later and earlier than their turn */
+    Ring versions;   /* of all weights of the stage: slot = updates so far mod n */
+    Ring pair;       /* of {loss, norm2}: slot = step mod n */
+    int64_t state_slot[MEMORY_COUNT]; /* where state on its way has its slots (state.h), */
+    int64_t state_slot_bytes;         /* of a field of one */
+    int64_t far_bytes[MEMORY_COUNT];  /* arenas behind the device's; [MEMORY_HBM] is unused */
+    int64_t arena_bytes;              /* the layout's peak: what the trainer allocates */
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
 

@@ -264,8 +264,8 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     for (int order = 0; order <= options->orders; order++)
         compare(machine, &trial, (uint64_t)order, NULL, options->tolerance, ret);
     for (int s = 0; s < image->stages; s++)
-        if (machine_touched(machine, s) > ret->touched_bytes)
-            ret->touched_bytes = machine_touched(machine, s);
+        if (machine_touched(machine, s, MEMORY_HBM) > ret->touched_bytes)
+            ret->touched_bytes = machine_touched(machine, s, MEMORY_HBM);
     count_reach(program, ret);
     if (!ret->fault && trial.norm[0] < 1e-9)
         ret->fault = "the image has no gradient: to be equal says nothing";

@@ -8,15 +8,23 @@
 #include "ir/lower/walk_in.h"
 
 const char *const stream_text[STREAM_COUNT] = {"compute",  "block",    "gradient",  "weight",
-                                               "send_act", "recv_act", "send_grad", "recv_grad"};
-const char *const step_text[STEP_COUNT] = {"load",       "kernel", "move", "merge",
-                                           "accumulate", "send",   "recv", "own_loss",
-                                           "tied",       "world",  "clear"};
+                                               "send_act", "recv_act", "send_grad", "recv_grad",
+                                               "copy_in",  "copy_out", "file_read", "file_write"};
+const char *const step_text[STEP_COUNT] = {"load",       "kernel", "move",  "merge",
+                                           "accumulate", "send",   "recv",  "own_loss",
+                                           "tied",       "world",  "clear", "copy"};
 
 uint64_t walk_name(NameKind kind, int link, int copy, int micro)
 {
     return (uint64_t)kind << 56 | (uint64_t)(link & 0xffff) << 40 |
            (uint64_t)(copy & 0xffff) << 24 | (uint64_t)(micro & 0xffffff);
+}
+
+Stream hop_stream(Memory near, bool in)
+{
+    if (near == MEMORY_HBM)
+        return in ? STREAM_COPY_IN : STREAM_COPY_OUT;
+    return in ? STREAM_FILE_READ : STREAM_FILE_WRITE;
 }
 
 Walk *walk_begin(Arena *arena, const Program *program, int stage, int coordinate,

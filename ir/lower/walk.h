@@ -19,6 +19,10 @@ typedef enum {
     STREAM_RECV_ACT,
     STREAM_SEND_GRAD,
     STREAM_RECV_GRAD,
+    STREAM_COPY_IN, /* between the memories of a rank: the host's to the device's, */
+    STREAM_COPY_OUT,
+    STREAM_FILE_READ, /* and files to the host's */
+    STREAM_FILE_WRITE,
     STREAM_COUNT
 } Stream;
 extern const char *const stream_text[STREAM_COUNT];
@@ -38,6 +42,7 @@ typedef enum {
     STEP_TIED,     /* all-reduce between two stages, same coordinate */
     STEP_WORLD,    /* all-reduce of {loss, norm2} over all ranks */
     STEP_CLEAR,    /* zeros in the padding of a bucket's buffer */
+    STEP_COPY,     /* of state from one memory to another: operands in pairs, from and to */
     STEP_COUNT
 } StepKind;
 extern const char *const step_text[STEP_COUNT];
@@ -45,7 +50,7 @@ extern const char *const step_text[STEP_COUNT];
 /* What the bytes are: two operands with the same name are the same value of the same micro-batch
  * and layer. */
 typedef struct Operand {
-    int64_t address, bytes;
+    int64_t address, bytes; /* address: of all memories of the rank (state.h) */
     uint64_t name;
     const Copy *copy; /* NULL for flat buffers and scalars */
     bool write, read; /* an accumulator is both unless first */
@@ -88,6 +93,9 @@ typedef struct Step {
     Operand operand[2 * MAX_OPERANDS]; /* inst's in, then out, in the instruction's order. Last: a
                                           stored Step may be cut short */
 } Step;
+
+/* The stream on which state hops between a memory and the one behind it. */
+Stream hop_stream(Memory near, bool in);
 
 typedef struct Walk Walk;
 /* Steps of one optimizer step (or several) on one rank. `coordinate` is the rank inside the stage.

@@ -1,6 +1,7 @@
 /* walk_flat.c - flat buckets: weights gathered for their uses, gradients reduced to their shares,
  * the norm, the update. */
 #include "ir/lower/home.h"
+#include "ir/lower/state.h"
 #include "ir/lower/walk_in.h"
 
 /* Flat memory: weights, gradients, moments. */
@@ -260,11 +261,44 @@ void walk_world(Walk *walk)
     put_static(world, pair, 2 * width, false, true);
 }
 
+/* Bytes from `offset` on of a field of a bucket's state, in a memory on its way or at its home. */
+static void put_state(const Walk *walk, Step *step, int b, StateField field, Memory memory,
+                      int64_t offset, int64_t bytes, bool read, bool write)
+{
+    bool home = memory == walk->program->plan->state_memory;
+    walk_operand(step, state_address(walk->program, walk->stage, b, field, memory) + offset, bytes,
+                 home ? walk_name(NAME_STATIC, 0, 0, 0) : walk_name(NAME_STATE, (int)memory, 0, b),
+                 NULL, read, write);
+}
+
+/* State on its way, before update `at` or behind it. */
+static void put_hops(Walk *walk, int at, bool in)
+{
+    const StageProgram *stage = walk->stage;
+    Hop hop[MAX_HOPS];
+    int n = state_hops(walk->program, stage, at, in, hop);
+    for (int i = 0; i < n; i++) {
+        const Bucket *bucket = &stage->buckets.at[hop[i].bucket];
+        Memory far = (Memory)(hop[i].near + 1), from = in ? far : hop[i].near,
+               to = in ? hop[i].near : far;
+        int64_t bytes = state_bytes(walk->program, bucket);
+        Step *step = walk_put(walk, STEP_COPY, hop_stream(hop[i].near, in));
+        step->bucket = hop[i].bucket;
+        for (int f = 0; f < FIELD_COUNT; f++) {
+            if (!group_steps(&stage->groups.at[bucket->group], (StateField)f))
+                continue;
+            put_state(walk, step, hop[i].bucket, (StateField)f, from, 0, bytes, true, false);
+            put_state(walk, step, hop[i].bucket, (StateField)f, to, 0, bytes, false, true);
+        }
+    }
+}
+
 void walk_norm(Walk *walk)
 {
     const StageProgram *stage = walk->stage;
     int width = scalar_bytes(walk);
     int64_t pair = pair_address(stage, walk->round);
+    put_hops(walk, NONE, true);
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
@@ -336,7 +370,7 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
     int gradient = dtype_bytes(recipe->gradient), state = dtype_bytes(recipe->master);
     int64_t count = end - begin;
     int rank = walk->coordinate;
-    int64_t state_begin = begin * state;
+    int64_t from = (begin - bucket_share_begin(walk->program, stage, bucket, rank)) * state;
     Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
     step->node = &walk->program->optimizer->nodes.at[walk->program->adamw];
     step->bucket = index;
@@ -344,19 +378,15 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
     step->count = count;
     step->decay = decay;
     put_weight(walk, step, false);
-    put_static(step, state_base(walk->program, group, bucket, rank, group->moment1) + state_begin,
-               count * state, true, true);
-    put_static(step, state_base(walk->program, group, bucket, rank, group->moment2) + state_begin,
-               count * state, true, true);
+    put_state(walk, step, index, FIELD_MOMENT1, MEMORY_HBM, from, count * state, true, true);
+    put_state(walk, step, index, FIELD_MOMENT2, MEMORY_HBM, from, count * state, true, true);
     put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
                count * gradient, true, false);
     put_static(step, scalar(walk, SCALAR_COEF), gradient, true, false);
     put_static(step, scalar(walk, SCALAR_LR), gradient, true, false);
     put_static(step, scalar(walk, SCALAR_STEP), gradient, true, false);
     if (group->master != NONE)
-        put_static(step,
-                   state_base(walk->program, group, bucket, rank, group->master) + state_begin,
-                   count * state, true, true);
+        put_state(walk, step, index, FIELD_MASTER, MEMORY_HBM, from, count * state, true, true);
     put_weight(walk, step, true);
 }
 
@@ -378,9 +408,7 @@ static void put_sign(Walk *walk, int index, int64_t begin, int64_t count)
     put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
                count * gradient, true, false);
     if (group->master != NONE)
-        put_static(step,
-                   state_base(walk->program, group, bucket, rank, group->master) + begin * state,
-                   count * state, true, true);
+        put_state(walk, step, index, FIELD_MASTER, MEMORY_HBM, 0, count * state, true, true);
     put_weight(walk, step, true);
 }
 
@@ -393,6 +421,7 @@ void walk_update(Walk *walk, int index)
     const Group *group = &stage->groups.at[bucket->group];
     int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
     int64_t end = begin + bucket->share_elements, at = begin;
+    put_hops(walk, index, true);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
     if (group->matrix != NONE)
@@ -409,6 +438,7 @@ void walk_update(Walk *walk, int index)
         put_adamw(walk, index, at, stop, member->decay);
         at = stop;
     }
+    put_hops(walk, index, false);
     put_moves_in_place(walk, index, &group->gather,
                        weight_base(walk->program, group, bucket, walk->coordinate) +
                            version_offset(stage, walk->round + 1),

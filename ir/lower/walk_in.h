@@ -28,7 +28,8 @@ typedef enum {
     NAME_SAVED,
     NAME_TEMP,
     NAME_FETCHED, /* weights of a bucket, gathered */
-    NAME_BUFFER   /* accumulators of a bucket, of one micro-batch */
+    NAME_BUFFER,  /* accumulators of a bucket, of one micro-batch */
+    NAME_STATE    /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
 } NameKind;
 
 /* `link` is that of the chain, or a bucket. */

@@ -15,19 +15,21 @@ static void put_inst(Walk *walk, int index, const Body *body, const Inst *inst, 
     step->first = true;
     step->from_element = from;
     step->count = group->unit;
-    bool stepped = false;
+    bool stepped = false, away = walk->program->plan->state_memory != MEMORY_HBM;
     for (int k = 0; k < inst->ins + inst->outs; k++) {
         bool out = k >= inst->ins;
         int id = out ? inst->out[k - inst->ins] : inst->in[k];
         const Copy *copy = &body->copies.at[id], *home = &body->copies.at[copy_storage(body, id)];
         bool temp = home->home == HOME_TEMP;
+        uint64_t name = temp ? walk_name(NAME_TEMP, 0xffff, id, 0)
+                        : away && matrix_is_state(group, home->param)
+                            ? walk_name(NAME_STATE, MEMORY_HBM, 0, index)
+                            : walk_name(NAME_STATIC, 0, 0, 0);
         walk_operand(step,
                      temp ? stage->scratch + home->offset
                           : matrix_operand(walk->program, stage, bucket, walk->coordinate, from,
                                            home->param),
-                     copy->bytes,
-                     walk_name(temp ? NAME_TEMP : NAME_STATIC, temp ? 0xffff : 0, temp ? id : 0, 0),
-                     copy, !out, out);
+                     copy->bytes, name, copy, !out, out);
         stepped |= out && home->home == HOME_ACC && home->param == MATRIX_WEIGHT;
     }
     /* where weights are stored in 16 bits, what steps is the master, and the weight follows it */

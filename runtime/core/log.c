@@ -59,6 +59,16 @@ void lp_log_memory(LpSelf *self, int64_t arena_bytes, int64_t outside_bytes)
     fflush(stdout);
 }
 
+void lp_log_lanes(LpSelf *self, int64_t bytes, bool direct)
+{
+    if (!self->log || self->rank.options->quiet)
+        return;
+    printf("state: %.3f GiB in a file of each rank, %s\n", (double)bytes / 1073741824.0,
+           direct ? "past the page cache (O_DIRECT)"
+                  : "through the page cache: the file system has no O_DIRECT");
+    fflush(stdout);
+}
+
 /* JSON has no NaN. */
 static void json_real(FILE *file, const char *key, double value)
 {

@@ -19,4 +19,8 @@ void lp_log_memory(LpSelf *self, int64_t arena_bytes, int64_t outside_bytes);
 void lp_log_end(LpSelf *self); /* closing line */
 void lp_log_close(LpSelf *self);
 
+/* Where state lives that is not in memory: bytes of the file of this rank, and whether it is read
+ * and written past the page cache. */
+void lp_log_lanes(LpSelf *self, int64_t bytes, bool direct);
+
 #endif

@@ -117,6 +117,12 @@ static int64_t resident_bytes(const unsigned char *at, int64_t bytes, int64_t pa
     return resident;
 }
 
+int64_t lp_memory_resident(const unsigned char *arena, int64_t bytes)
+{
+    int64_t page = sysconf(_SC_PAGESIZE);
+    return page <= 0 ? -1 : resident_bytes(arena, round_up(bytes > 0 ? bytes : 1), page);
+}
+
 int64_t lp_memory_outside(const unsigned char *arena, int64_t arena_bytes, int64_t rows,
                           int64_t inner)
 {
@@ -128,7 +134,7 @@ int64_t lp_memory_outside(const unsigned char *arena, int64_t arena_bytes, int64
         pages = -1;
     if (file)
         fclose(file);
-    int64_t inside = resident_bytes(arena, round_up(arena_bytes > 0 ? arena_bytes : 1), page);
+    int64_t inside = lp_memory_resident(arena, arena_bytes);
     return pages < 0 || inside < 0 ? -1 : pages * page - inside;
 }
 

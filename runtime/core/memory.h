@@ -19,6 +19,9 @@ int64_t lp_memory_available(void);
 int64_t lp_memory_outside(const unsigned char *arena, int64_t arena_bytes, int64_t rows,
                           int64_t inner);
 
+/* What of a mapped arena is in memory, in bytes; -1 if unknown. */
+int64_t lp_memory_resident(const unsigned char *arena, int64_t bytes);
+
 /* Largest resident size of this process so far. */
 int64_t lp_memory_peak(void);
 

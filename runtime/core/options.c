@@ -48,6 +48,8 @@ static const Option options_table[] = {
     {"checkpoint-every", "N", "and every N steps", KIND_COUNT, AT(every), 0, BIG},
     {"keep", "N", "newest checkpoints to leave on disk; 0 is all", KIND_INT, AT(keep), 0, 1e6},
     {"resume", "DIR", "go on from the newest checkpoint there", KIND_TEXT, AT(resume), 0, 0},
+    {"offload-dir", "DIR", "folder for the state of plans that keep it in files", KIND_TEXT,
+     AT(offload_dir), 0, 0},
     {"trace", "FILE", "write the measured timeline here, for Perfetto", KIND_TEXT, AT(trace), 0, 0},
     {"steps", "N", "steps to run", KIND_COUNT, AT(steps), 0, BIG},
     {"warmup", "N", "steps of linear warm-up", KIND_COUNT, AT(warmup), 0, BIG},

@@ -68,6 +68,8 @@ typedef struct LpData LpData;
 typedef struct LpLog LpLog;
 typedef struct LpWatch LpWatch;
 typedef struct LpTrace LpTrace;
+typedef struct LpLanes LpLanes;
+typedef struct LpErrand LpErrand; /* of a lane: see lanes.c */
 
 /* Of a trainer that scales its loss; see scale.c. */
 typedef struct LpScaler {
@@ -101,6 +103,7 @@ struct LpSelf {
     LpData *data;
     LpLog *log;
     LpWatch *watch;
+    LpLanes *lanes;      /* NULL where there is nothing behind the arena */
     LpTrace *trace;      /* NULL without --trace */
     struct Tally *tally; /* [ranks] */
     int64_t step_begin_ns;

@@ -1,4 +1,5 @@
 /* start.c - the life of a rank, from main() to the exit status. */
+#include "runtime/core/lanes.h"
 #include "runtime/core/log.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/options.h"
@@ -133,6 +134,7 @@ static void rank_begin(LpSelf *self, int64_t host_arena_bytes)
     lp_watch_start(self);
     self->data = lp_data_open(job, options);
     lp_log_open(self);
+    lp_lanes_open(self);
     world_meet();
     lp_trace_open(self);
 }
@@ -145,6 +147,7 @@ static void rank_end(LpSelf *self)
     lp_at("end");
     world_meet();
     lp_watch_stop(self);
+    lp_lanes_close(self);
     lp_log_close(self);
     lp_data_close(self->data);
     lp_arena_unmap(self->rank.arena, self->rank.job->arena_bytes[self->rank.stage]);

@@ -4,6 +4,7 @@
  * goes through one small all-gather at the end of each step, so no rank takes a branch alone. */
 #include "runtime/core/step.h"
 
+#include "runtime/core/lanes.h"
 #include "runtime/core/log.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/watch.h"
@@ -70,6 +71,7 @@ static void refuse_too_large(LpSelf *self)
     double(*needs)[2] = lp_new((size_t)job->ranks, sizeof *needs);
     needs[self->rank.index][0] = (double)arena;
     needs[self->rank.index][1] = (double)(outside > 0 ? outside : 0);
+    outside -= lp_lanes_resident(self);
     LpEvent gathered = {0};
     lp_all_gather(&gathered, LP_WORLD, needs[self->rank.index], needs, 2, LP_F64);
     lp_wait(&gathered);

@@ -6,6 +6,7 @@
  * the job. */
 #include "runtime/core/work.h"
 
+#include "runtime/core/lanes.h"
 #include "runtime/core/shake.h"
 #include "runtime/core/trace.h"
 #include "runtime/core/watch.h"
@@ -51,6 +52,8 @@ static void work_finish(LpSelf *self, LpWork *work)
 {
     if (self->trace)
         lp_trace_span(self, LP_LANE_COMM, work->what, work->begin_ns, lp_now_ns());
+    if (work->errand)
+        lp_errand_free(self, work->errand);
     if (work->scratch) {
         work->scratch->next = self->scratch;
         self->scratch = work->scratch;
@@ -122,6 +125,8 @@ unsigned char *lp_work_scratch(LpSelf *self, LpWork *work, int64_t bytes)
 static bool work_drive(LpSelf *self, LpWork *work)
 {
     for (;;) {
+        if (work->errand && !lp_errand_done(self, work->errand))
+            return false;
         while (work->request_done < work->request_count) {
             if (!self->transport->test(self, &work->requests[work->request_done]))
                 return false;

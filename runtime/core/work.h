@@ -24,6 +24,7 @@ struct LpWork {
     LpDtype dtype;
     LpOp op;
     const int64_t *give, *take; /* of all-to-all with sizes, read at its start: per member */
+    LpErrand *errand;           /* of a lane, or NULL */
     int peer;                   /* of p2p */
     int shift;                  /* of rotate */
     bool scatter; /* all-to-all: another block for every member; all-gather: one for all */

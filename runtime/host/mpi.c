@@ -2,7 +2,7 @@
  *
  * MPI carries messages and starts and stops processes; the collectives are ours
  * (core/collective.c). Only the rank's own thread calls MPI, so MPI_THREAD_FUNNELED is enough. */
-#include "runtime/core/self.h"
+#include "runtime/core/lanes.h"
 
 #include <mpi.h>
 #include <stdio.h>
@@ -84,7 +84,8 @@ static const LpTransport mpi_transport = {
 static int64_t host_arena_bytes(const LpJob *job, int index)
 {
     MPI_Comm host;
-    int64_t mine = job->arena_bytes[index / job->ranks_per_stage], sum = 0;
+    int stage = index / job->ranks_per_stage;
+    int64_t mine = job->arena_bytes[stage] + lp_dram_bytes(job, stage), sum = 0;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, host);
     MPI_Comm_free(&host);

@@ -3,7 +3,7 @@
  * Each rank has a mailbox: sends not yet received, and receives not yet sent, both in posting
  * order. Who comes second copies the bytes, outside the lock. Nothing above this file knows the
  * difference to MPI. */
-#include "runtime/core/self.h"
+#include "runtime/core/lanes.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -144,7 +144,7 @@ static void *member_run(void *argument)
     const LpJob *job = member->job;
     int64_t arenas = 0;
     for (int stage = 0; stage < job->stages; stage++)
-        arenas += job->arena_bytes[stage] * job->ranks_per_stage;
+        arenas += (job->arena_bytes[stage] + lp_dram_bytes(job, stage)) * job->ranks_per_stage;
     lp_rank_run(&member->self, job, member->options, member->index, arenas);
     return NULL;
 }

@@ -140,7 +140,7 @@ static void test_json_reads_back(void **state)
     (void)state;
     Cluster *cluster = load("dgx-a100");
     assert_true(cluster_resize(diag, cluster, 64));
-    json_t *json = cluster_json(cluster);
+    json_t *json = cluster_json(cluster, MEMORY_NVME);
     const char *text = json_text(arena, json);
     json_decref(json);
     JsonDoc *doc = json_parse(arena, diag, "c.json", text, strlen(text));

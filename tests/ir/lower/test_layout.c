@@ -159,7 +159,7 @@ static void test_peak_is_reached(void **state)
                          &fault))
             fail_msg("case %d: %s", i, fault);
         for (int s = 0; s < program->stages; s++) {
-            int64_t touched = machine_touched(machine, s);
+            int64_t touched = machine_touched(machine, s, MEMORY_HBM);
             if (up(touched) != program->stage[s].arena_bytes)
                 fail_msg("case %d, stage %d: %lld bytes touched, %lld laid out", i, s,
                          (long long)touched, (long long)program->stage[s].arena_bytes);

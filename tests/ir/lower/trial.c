@@ -213,9 +213,10 @@ const char *trial_drift(const Trial *trial)
             drift = trial->net->params.at[p].name;
     for (int r = 0; r < machine->ranks && !drift; r++) {
         const Rank *first = &machine->rank[0], *rank = &machine->rank[r];
-        int64_t a = machine->program->stage[first->stage].scalars / WIDTH,
-                b = machine->program->stage[rank->stage].scalars / WIDTH;
-        if (memcmp(&first->arena[a + 8 * SCALAR_COEF], &rank->arena[b + 8 * SCALAR_COEF], WIDTH))
+        int64_t a = machine->program->stage[first->stage].scalars,
+                b = machine->program->stage[rank->stage].scalars;
+        if (memcmp(rank_at(first, a + 64 * SCALAR_COEF), rank_at(rank, b + 64 * SCALAR_COEF),
+                   WIDTH))
             drift = "the clip coefficient";
     }
     arena_free(scratch);

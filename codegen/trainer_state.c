@@ -1,0 +1,259 @@
+/* trainer_state.c - optimizer state that does not live in the device's memory: slots, hops, and
+ * what the rest of a trainer says of them. Nothing of it is printed where state lives in the arena.
+ */
+#include "codegen/trainer.h"
+#include "ir/lower/state.h"
+
+bool trainer_state_away(const Trainer *t)
+{
+    return t->plan->state_memory != MEMORY_HBM;
+}
+
+static const char *const stream_lane[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
+                                          "LP_FILE_WRITE"};
+
+static const char *hop_name(Trainer *t, int s, Memory near, bool in)
+{
+    return arena_printf(t->arena, "stage%d_%s", s, stream_text[hop_stream(near, in)]);
+}
+
+static const char *memory_base(Memory memory)
+{
+    return memory == MEMORY_HBM    ? "s->arena"
+           : memory == MEMORY_DRAM ? "s->rank->dram"
+                                   : "s->rank->file";
+}
+
+/* ---- addresses ---- */
+
+static void print_address(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    Memory home = t->plan->state_memory;
+    emit_comment(out,
+                 "A field of this rank's state of a bucket (first moments, second moments%s): at "
+                 "its home in %s, or in its slot of a nearer memory.",
+                 t->program->recipe->has_master ? ", masters" : "",
+                 home == MEMORY_DRAM ? "the host's memory" : "a file");
+    emit_open_function(
+        out, "static unsigned char *stage%d_state(const State *s, int b, int field, int memory)",
+        s);
+    for (int m = MEMORY_HBM; m < (int)home; m++) {
+        emit_line(out, "if (memory == %d)", m);
+        emit_line(out, "    return %s + %lldL + (b %% %d * %d + field) * %lldL;",
+                  memory_base((Memory)m), (long long)address_offset(stage->state_slot[m]),
+                  state_slots((Memory)m, stage->buckets.n), state_fields(t->program),
+                  (long long)stage->state_slot_bytes);
+    }
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
+    emit_line(out, "const int64_t at[] = {group->moment1, group->moment2, group->master};");
+    emit_line(out, "return %s + at[field] + bucket->share_begin * %d;", memory_base(home),
+              dtype_bytes(t->program->recipe->master));
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* ---- hops ---- */
+
+/* Events of other hops that a hop waits for, told by how far their buckets are from its own. */
+typedef struct Delta {
+    Stream stream;
+    int buckets;
+} Delta;
+
+enum { MAX_DELTAS = 64 };
+
+static int hop_deltas(const Trainer *t, int s, PlaceKind kind, int lane, Delta *ret)
+{
+    int n = 0;
+    for (int b = 0; b < t->program->stage[s].buckets.n; b++) {
+        const Event *events;
+        Place place = {.kind = kind, .stage = s, .which = lane, .index = b};
+        int count = waits_at(t->waits, &place, &events);
+        for (int i = 0; i < count; i++) {
+            if (events[i].kind != EVENT_HOP)
+                continue;
+            Delta delta = {events[i].stream, events[i].bucket - b};
+            bool known = false;
+            for (int k = 0; k < n; k++)
+                known = known || (ret[k].stream == delta.stream && ret[k].buckets == delta.buckets);
+            if (known)
+                continue;
+            CHECK(n < MAX_DELTAS);
+            ret[n++] = delta;
+        }
+    }
+    return n;
+}
+
+void trainer_print_hop_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int lane)
+{
+    Delta delta[MAX_DELTAS];
+    int n = hop_deltas(t, s, kind, lane, delta);
+    for (int i = 0; i < n; i++) {
+        const char *event = stream_lane[delta[i].stream - STREAM_COPY_IN];
+        if (delta[i].buckets < 0)
+            emit_line(out, "if (b >= %d)", -delta[i].buckets);
+        if (delta[i].buckets > 0)
+            emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", delta[i].buckets, s);
+        emit_line(
+            out, delta[i].buckets ? "    lp_wait(&s->hop[%s][b%s]);" : "lp_wait(&s->hop[%s][b%s]);",
+            event,
+            delta[i].buckets == 0  ? ""
+            : delta[i].buckets > 0 ? arena_printf(t->arena, " + %d", delta[i].buckets)
+                                   : arena_printf(t->arena, " - %d", -delta[i].buckets));
+    }
+}
+
+/* Only the weights of what moves by signs are kept, where they are narrower than what is stepped.
+ */
+static bool some_stay(const StageProgram *stage)
+{
+    bool any = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        any = any || !group_steps(&stage->groups.at[g], FIELD_MOMENT1);
+    return any;
+}
+
+static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    int lane = hop_stream(near, in) - STREAM_COPY_IN, fields = state_fields(t->program);
+    bool file = t->plan->state_memory == MEMORY_NVME;
+    emit_open_function(out, "static void %s(State *s, int b)", hop_name(t, s, near, in));
+    trainer_print_hop_waits(t, out, s, PLACE_HOP, lane);
+    emit_line(out, "LpCarry pieces[%d];", fields);
+    emit_line(out, "int count = 0;");
+    emit_line(out, "const int64_t share = stage%d_buckets[b].share_elements * %d;", s,
+              dtype_bytes(t->program->recipe->master));
+    emit_open(out, "for (int field = 0; field < %d; field++)", fields);
+    if (some_stay(stage)) {
+        emit_line(out, "if (stage%d_groups[stage%d_buckets[b].group].rate != 0.0f && field < 2)", s,
+                  s);
+        emit_line(out, "    continue;");
+    }
+    const char *near_at = arena_printf(t->arena, "stage%d_state(s, b, field, %d)", s, (int)near);
+    const char *far_at = arena_printf(t->arena, "stage%d_state(s, b, field, %d)", s, (int)near + 1);
+    emit_line(out, "pieces[count].to = %s;", in ? near_at : far_at);
+    emit_line(out, "pieces[count].from = %s;", in ? far_at : near_at);
+    if (file)
+        emit_line(out, "pieces[count++].bytes = (share + %d) / %d * %d;", FILE_GRAIN - 1,
+                  FILE_GRAIN, FILE_GRAIN);
+    else
+        emit_line(out, "pieces[count++].bytes = share;");
+    emit_close(out, "");
+    if (some_stay(stage))
+        emit_line(out, "if (count > 0)");
+    emit_line(out, "%slp_copy(&s->hop[%s][b], %s, pieces, count);", some_stay(stage) ? "    " : "",
+              stream_lane[lane], stream_lane[lane]);
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+void trainer_print_state(Trainer *t, Emit *out, int s)
+{
+    if (!trainer_state_away(t))
+        return;
+    print_address(t, out, s);
+    for (int near = (int)t->plan->state_memory - 1; near >= 0; near--) {
+        emit_comment(out, near == MEMORY_HBM
+                              ? "Between the host's memory and the slots of the arena."
+                              : "Between the file and the slots of the host's memory.");
+        print_hop(t, out, s, (Memory)near, true);
+        print_hop(t, out, s, (Memory)near, false);
+    }
+}
+
+/* Before the norm: what is then there for the first updates. */
+void trainer_print_first_hops(Trainer *t, Emit *out, int s)
+{
+    if (!trainer_state_away(t))
+        return;
+    Hop hop[MAX_HOPS];
+    int n = hops_around(t->plan->state_memory, t->program->stage[s].buckets.n, NONE, true, hop);
+    for (int i = 0; i < n; i++)
+        emit_line(out, "%s(s, %d);", hop_name(t, s, hop[i].near, true), hop[i].bucket);
+}
+
+void trainer_print_hops_in(Trainer *t, Emit *out, int s)
+{
+    for (int near = (int)t->plan->state_memory - 1; near >= 0; near--) {
+        emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", near + 1, s);
+        emit_line(out, "    %s(s, b + %d);", hop_name(t, s, (Memory)near, true), near + 1);
+    }
+    if (trainer_state_away(t))
+        trainer_print_hop_waits(t, out, s, PLACE_UPDATE, 0);
+}
+
+/* The last update sends home all that is still on its way. */
+void trainer_print_hops_out(Trainer *t, Emit *out, int s)
+{
+    for (int near = 0; near < (int)t->plan->state_memory; near++) {
+        const char *name = hop_name(t, s, (Memory)near, false);
+        if (near == 0) {
+            emit_line(out, "%s(s, b);", name);
+            continue;
+        }
+        emit_line(out, "if (b >= %d)", near);
+        emit_line(out, "    %s(s, b - %d);", name, near);
+        emit_line(
+            out, "for (int last = b - %d; b + 1 == LP_COUNT(stage%d_buckets) && last <= b; last++)",
+            near - 1, s);
+        emit_line(out, "    if (last >= 0)");
+        emit_line(out, "        %s(s, last);", name);
+    }
+}
+
+/* Group and bucket as the update finds them: their state is in a slot of the arena. */
+void trainer_print_near(Trainer *t, Emit *out, int s)
+{
+    if (!trainer_state_away(t))
+        return;
+    static const char *const field[] = {"moment1", "moment2", "master"};
+    emit_comment(out, "As the update finds them: their state is in a slot of the arena.");
+    emit_line(out, "LpGroup near_group = *group;");
+    emit_line(out, "LpBucket near_bucket = *bucket;");
+    for (int f = 0; f < state_fields(t->program); f++)
+        emit_line(out, "near_group.%s = stage%d_state(s, b, %d, 0) - s->arena;", field[f], s, f);
+    emit_line(out, "near_bucket.share_begin = 0;");
+}
+
+void trainer_print_publish(Trainer *t, Emit *out, int s, const char *how, const char *where)
+{
+    if (!trainer_state_away(t)) {
+        emit_line(out,
+                  "lp_publish_%s(%s, group, bucket, lp_bucket_share(s->index, stage%d_groups, "
+                  "bucket));",
+                  how, where, s);
+        return;
+    }
+    emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);", s);
+    emit_line(
+        out,
+        "lp_real_store(bucket->share_elements, %s, (const float *)stage%d_state(s, b, %d, %d));",
+        str_eq(how, "cut") ? "lp_home_weight(s->arena, s->index, group, bucket, begin)"
+                           : "(LpReal *)arena_at(s, group->weight) + begin",
+        s, FIELD_MASTER, (int)t->plan->state_memory);
+}
+
+void trainer_print_hop_events(Trainer *t, Emit *out, int buckets)
+{
+    if (trainer_state_away(t))
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent hop[LP_HOPS][%d];", buckets),
+                          "of the optimizer's state, by bucket");
+}
+
+void trainer_print_hops_end(Trainer *t, Emit *out)
+{
+    if (!trainer_state_away(t))
+        return;
+    emit_line(out, "for (int lane = 0; lane < LP_HOPS; lane++)");
+    emit_line(out, "    for (int b = 0; b < LP_COUNT(s->hop[lane]); b++)");
+    emit_line(out, "        lp_wait(&s->hop[lane][b]);");
+}
+
+const char *trainer_state_base(const Trainer *t)
+{
+    return memory_base(t->plan->state_memory);
+}

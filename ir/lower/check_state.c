@@ -1,0 +1,41 @@
+/* check_state.c - what the static proof asks of optimizer state that does not live on its device:
+ * only copies reach its home, and what leaves a slot has been stepped there. */
+#include "ir/lower/check_cells.h"
+
+/* Only copies reach what is not in the device's memory. */
+bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
+{
+    return step->kind != STEP_COPY && run->trace->program->plan->state_memory != MEMORY_HBM &&
+           cell->region->kind >= REGION_MOMENT1 && cell->region->kind <= REGION_MASTER;
+}
+
+/* Goes away from the device. */
+bool state_leaves(const Trace *trace, const TraceStep *step)
+{
+    const Operand *operand = &trace->operands.at[step->operand];
+    return step->kind == STEP_COPY && operand[0].address < operand[1].address;
+}
+
+/* In what a hop carries beyond the share, to fill a grain of a file, nothing is stepped. */
+static bool in_share(const CellRun *run, const TraceStep *step, const Operand *operand,
+                     int64_t begin)
+{
+    const Trace *trace = run->trace;
+    const Bucket *bucket = &trace->stage->buckets.at[step->bucket];
+    int64_t elements = bucket->share_elements;
+    if (trace->stage->groups.at[bucket->group].matrix != NONE) { /* padding has no step */
+        int64_t filled =
+            bucket->begin + bucket->filled -
+            bucket_share_begin(trace->program, trace->stage, bucket, trace->coordinate);
+        elements = filled < elements ? filled : elements;
+    }
+    return begin < operand->address + elements * dtype_bytes(trace->program->recipe->master);
+}
+
+const char *state_taken(const CellRun *run, const TraceStep *step, const Operand *operand,
+                        const Cell *cell, int64_t begin)
+{
+    bool early =
+        state_leaves(run->trace, step) && !cell->stepped && in_share(run, step, operand, begin);
+    return early ? "takes away before its update" : NULL;
+}

@@ -1,0 +1,41 @@
+/* perform_copy.c - what an operand of a Step is in the memories of a rank, and copies between them.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "ir/lower/machine.h"
+#include "ir/lower/state.h"
+
+double *operand_at(Rank *rank, const Operand *operand)
+{
+    memset(rank->touched[address_memory(operand->address)] +
+               address_offset(operand->address) / WIDTH,
+           1, (size_t)(operand->bytes / WIDTH));
+    return rank_at(rank, operand->address);
+}
+
+/* A hop of state. What leaves a slot is not to be read there again: it is poisoned behind the copy,
+ * so that a wrong slot is a wrong number. */
+void machine_copy(const Machine *machine, Rank *rank, const Step *step)
+{
+    const Program *program = machine->program;
+    const StageProgram *stage = &program->stage[rank->stage];
+    if (site_hits(machine, MUTATE_SKIP, step))
+        return;
+    for (int k = 0; k < step->operands; k += 2) {
+        Operand from = step->operand[k], to = step->operand[k + 1];
+        if (site_hits(machine, MUTATE_SLOT, step)) { /* the nearer end is that of another bucket */
+            Operand *near = from.address < to.address ? &from : &to;
+            int64_t area = stage->state_slot[address_memory(near->address)],
+                    slot = state_fields(program) * stage->state_slot_bytes,
+                    n = state_slots(address_memory(near->address), stage->buckets.n);
+            near->address = area + (near->address - area + slot) % (n * slot);
+        }
+        double *source = operand_at(rank, &from);
+        memcpy(operand_at(rank, &to), source, (size_t)from.bytes);
+        for (int64_t e = 0;
+             address_memory(from.address) != program->plan->state_memory && e < from.bytes / WIDTH;
+             e++)
+            source[e] = NAN;
+    }
+}

@@ -1,0 +1,94 @@
+/* stage_hops.c - the update of a stage whose optimizer state comes from other memories and goes
+ * back: the same hops as ir/lower/state.c puts around updates, on the clock. */
+#include "ir/base/num.h"
+#include "ir/lower/state.h"
+#include "planner/stage.h"
+
+typedef struct Lanes {
+    const Cluster *cluster;
+    Memory home;
+    const StageBucket *const *bucket;
+    int n;
+    int64_t clock[MEMORY_COUNT][2]; /* of each memory's lanes, out of it and into it */
+    int64_t *end[MEMORY_COUNT][2];  /* of each bucket's hops */
+    int64_t *stepped;               /* when each bucket has been updated */
+} Lanes;
+
+static void run_hop(Lanes *lanes, const Hop *hop)
+{
+    int near = (int)hop->near, b = hop->bucket, before = b - state_slots(hop->near, lanes->n);
+    int64_t bytes = lanes->bucket[b]->hop_bytes, ready = 0;
+    if (bytes == 0)
+        return;
+    if (hop->in) {
+        if (near + 1 < (int)lanes->home)
+            ready = lanes->end[near + 1][true][b];
+        if (before >= 0) /* the slot is free */
+            ready = num_larger(ready, lanes->end[near][false][before]);
+    } else {
+        ready = near == 0 ? lanes->stepped[b] : lanes->end[near - 1][false][b];
+    }
+    Memory far = (Memory)(near + 1);
+    int64_t *clock = &lanes->clock[near][hop->in];
+    *clock = num_larger(*clock, ready) + price_copy(lanes->cluster, hop->in ? far : hop->near,
+                                                    hop->in ? hop->near : far, bytes);
+    lanes->end[near][hop->in][b] = *clock;
+}
+
+static void run_hops(Lanes *lanes, int at, bool in)
+{
+    Hop hop[MAX_HOPS];
+    int n = hops_around(lanes->home, lanes->n, at, in, hop);
+    for (int i = 0; i < n; i++)
+        run_hop(lanes, &hop[i]);
+}
+
+int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
+                         int64_t begin)
+{
+    Arena *scratch = arena_new("hops");
+    Lanes lanes = {.cluster = family->problem->cluster,
+                   .home = family->state_memory,
+                   .bucket = bucket,
+                   .n = n,
+                   .stepped = ARENA_ARRAY(scratch, int64_t, n + 1)};
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        for (int in = 0; in < 2; in++)
+            lanes.end[m][in] = ARENA_ARRAY(scratch, int64_t, n + 1);
+    int64_t compute = begin, gather = begin;
+    run_hops(&lanes, NONE, true);
+    for (int b = 0; b < n; b++) {
+        run_hops(&lanes, b, true);
+        if (lanes.home != MEMORY_HBM)
+            compute = num_larger(compute, lanes.end[MEMORY_HBM][true][b]);
+        compute += bucket[b]->update_ns;
+        lanes.stepped[b] = compute;
+        run_hops(&lanes, b, false);
+        if (bucket[b]->gather_ns)
+            gather = num_larger(gather, compute) + bucket[b]->gather_ns;
+    }
+    int64_t end = num_larger(compute, gather);
+    for (int m = 0; m < (int)lanes.home; m++)
+        end = num_larger(end, lanes.clock[m][false]);
+    arena_free(scratch);
+    return end;
+}
+
+/* ---- bytes ---- */
+
+static int64_t grain(const Family *family)
+{
+    return family->state_memory == MEMORY_NVME ? FILE_GRAIN : 1;
+}
+
+int64_t share_state_bytes(const Family *family, int64_t elements)
+{
+    int64_t bytes = elements * dtype_bytes(family->pricer.recipe->master), step = grain(family);
+    return (bytes + step - 1) / step * step;
+}
+
+int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes)
+{
+    int fields = 2 + family->pricer.recipe->has_master;
+    return state_slots(MEMORY_HBM, buckets) * fields * num_align64(field_bytes);
+}

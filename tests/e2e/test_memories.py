@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""test_memories.py - optimizer state in the host's memory and in files trains to the same bits.
+
+    test_memories.py LPLAN [WORD...]      only rows whose title has one of the words
+
+For every row the plan is made with state on the device and in other memories (with small buckets, so that
+slots are reused): losses, norms and weights of all are equal bit for bit, under MPI and with virtual
+ranks whose operations are held back. A checkpoint goes on in another memory. What cannot be kept is one
+clear line."""
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import e2e
+from e2e import Failed
+
+SEQ, BATCH, STEPS, BUCKET_BYTES = 16, 8, 6, 60000
+MODEL = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 48, "intermediate_size": 80, "max_position_embeddings": 32,
+    "num_attention_heads": 4, "num_hidden_layers": 6, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+    "torch_dtype": "float32", "vocab_size": 256,
+}
+MEMORIES = ["hbm", "dram", "nvme"]
+ROWS = [
+    ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
+    ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "nvme"]),
+]
+
+
+class Memories:
+    def __init__(self, shop):
+        self.shop = shop
+        self.data = e2e.text_file(shop.path / "text")
+        self.model = shop.path / "tiny.json"
+        self.model.write_text(json.dumps(MODEL))
+        self.files = shop.path / "files"
+        self.files.mkdir()
+
+    def build(self, title, pins, recipe, memory):
+        place = self.shop.path / f"{title}-{memory}".replace(" ", "-")
+        if place.exists():
+            return place
+        place.mkdir()
+        path = e2e.plan(self.model, {**pins, "optimizer_home": memory}, place / "plan.json", BATCH, SEQ,
+                        recipe)
+        plan = json.loads(path.read_text())
+        plan["bucket_bytes"] = BUCKET_BYTES
+        path.write_text(json.dumps(plan))
+        e2e.build(path, place / "trainer", self.shop.cache, "--no-check", flags="-O1")
+        return place
+
+    def train(self, place, how, *more, steps=STEPS):
+        folder = ["--offload-dir", self.files] if "nvme" in place.name else []
+        log = e2e.train(place / "trainer", place / how, "--data", self.data, "--steps", steps, "--lr", 3e-3,
+                        "--seed", 11, "--save", place / f"{how}.safetensors", *folder, *more)
+        return e2e.column(log, "loss"), e2e.column(log, "grad_norm"), e2e.digest(
+            place / f"{how}.safetensors")
+
+    def row(self, title, pins, recipe, memories):
+        want = None
+        for memory in memories:
+            place = self.build(title, pins, recipe, memory)
+            got = self.train(place, "mpi")
+            want = want or got
+            if got != want:
+                raise Failed(f"{memory}: other bits than on the device: {got} and {want}")
+            if memory != "hbm" and self.train(place, "held", "--virtual", "--shake", 7) != want:
+                raise Failed(f"{memory}: other bits when operations are held back")
+        if list(self.files.iterdir()):
+            raise Failed("files of state are left behind")
+
+    def resume(self):
+        """Half of the steps with state in a file, the others with state on the device, and back."""
+        title, pins, recipe, _ = ROWS[0]
+        places = {m: self.build(title, pins, recipe, m) for m in MEMORIES}
+        want = self.train(places["hbm"], "whole", "--virtual")[2]
+        for first, second in (("nvme", "hbm"), ("hbm", "nvme"), ("nvme", "dram")):
+            saved = self.shop.path / "checkpoint"
+            shutil.rmtree(saved, ignore_errors=True)
+            self.train(places[first], "first", "--virtual", "--checkpoint", saved, steps=STEPS // 2)
+            got = self.train(places[second], "second", "--virtual", "--resume", saved)[2]
+            if got != want:
+                raise Failed(f"from {first} on in {second}: other weights than without a stop")
+
+    def refusals(self):
+        title, pins, recipe, _ = ROWS[0]
+        trainer = self.build(title, pins, recipe, "nvme") / "trainer" / "trainer"
+        base = [str(trainer), "--virtual", "--quiet", "--steps", "1", "--data", str(self.data)]
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        for more, before, words in (
+                ([], None, "give --offload-dir"),
+                (["--offload-dir", "/nowhere"], None, "No such file or directory"),
+                (["--offload-dir", str(self.files)], small_files, "bytes for the state of rank")):
+            done = subprocess.run(base + more, capture_output=True, text=True, timeout=120, check=False,
+                                  preexec_fn=before, env=e2e.environment())
+            if done.returncode == 0 or words not in done.stderr:
+                raise Failed(f"{more}: ended with {done.returncode}, said {done.stderr!r}")
+
+    def unknown_memory(self):
+        """A machine that does not say it has the memory refuses, with a remedy."""
+        cluster = json.loads(e2e.HOST.read_text())
+        del cluster["memories"]
+        path = self.shop.path / "bare.json"
+        path.write_text(json.dumps(cluster))
+        said = e2e.lplan("plan", self.model, path, "--gpus", 2, "--pin",
+                         e2e.pin_text({"dp": 2, "optimizer_home": "dram"}), "--quiet", code=None)
+        if said.returncode == 0 or "optimizer_home=hbm" not in said.stderr:
+            raise Failed(f"ended with {said.returncode}: {said.stderr!r}")
+
+
+def main():
+    words = sys.argv[2:]
+    tap = e2e.Tap()
+    with e2e.Workshop() as shop:
+        memories = Memories(shop)
+        for title, *rest in ROWS:
+            if not words or any(word in title for word in words):
+                tap.case(title, memories.row, title, *rest)
+        if not words:
+            tap.case("checkpoints go on in other memories", memories.resume)
+            tap.case("what cannot be kept", memories.refusals)
+            tap.case("a machine without the memory", memories.unknown_memory)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()
