@@ -58,18 +58,6 @@ int64_t family_budget(const Family *family)
     return device->memory_bytes - device->margin_bytes;
 }
 
-void family_hops(const Family *family, OrderTimes *ret)
-{
-    const Cluster *cluster = family->problem->cluster;
-    int ranks = mesh_ranks(&family->mesh);
-    const int *holder = family->order->holder;
-    for (int c = 0; c + 1 < family->order->chunks; c++) {
-        int level = stage_level(cluster, ranks, holder[c], holder[c + 1]);
-        ret->hop_forward[c] = ret->hop_backward[c] =
-            holder[c] == holder[c + 1] ? 0 : price_p2p(cluster, level, family->hop_bytes);
-    }
-}
-
 /* ---- paths of flat gradients ---- */
 
 typedef struct FlatPath {
@@ -298,12 +286,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         bucket->fold_ns = price_stream(device, 3 * elements / group->gradient_share * gradient) +
                           device->launch_ns;
     bucket->reduce_ns += bucket->scatter_ns;
-    int fields = (group->rate == 0 ? 2 : 0) + recipe->has_master;
-    if (family->state_memory != MEMORY_HBM) {
-        bucket->hop_bytes = fields * share_state_bytes(family, share);
-        cost->field_bytes = num_larger(cost->field_bytes, share_state_bytes(family, share));
-        cost->home_bytes += (2 + recipe->has_master) * share_state_bytes(family, share);
-    }
+    stage_put_hop(family, group->rate != 0, share, bucket, cost);
     return bucket;
 }
 
@@ -476,12 +459,6 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
 static int family_versions(const Family *family, int stage)
 {
     return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
-}
-
-bool stage_state_fits(const Family *family, int64_t home_bytes)
-{
-    return family->state_memory == MEMORY_HBM ||
-           home_bytes <= family->problem->cluster->store[family->state_memory].bytes;
 }
 
 StageBytes family_bytes(Family *family, const int *first_link, int stage)

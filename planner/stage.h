@@ -119,6 +119,9 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
                          int64_t begin);
 int64_t share_state_bytes(const Family *family, int64_t elements);
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);
+/* What a bucket's share carries on a hop, by and by the stage's slots and homes. */
+void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
+                   StageCost *cost);
 /* Does the state of a stage of these chunks fit where it lives? */
 bool stage_state_fits(const Family *family, int64_t home_bytes);
 

@@ -172,6 +172,18 @@ int64_t family_ends(Family *family, const int *first_link, const int64_t *row_en
     return norm + world + cluster->device.launch_ns + update;
 }
 
+void family_hops(const Family *family, OrderTimes *ret)
+{
+    const Cluster *cluster = family->problem->cluster;
+    int ranks = mesh_ranks(&family->mesh);
+    const int *holder = family->order->holder;
+    for (int c = 0; c + 1 < family->order->chunks; c++) {
+        int level = stage_level(cluster, ranks, holder[c], holder[c + 1]);
+        ret->hop_forward[c] = ret->hop_backward[c] =
+            holder[c] == holder[c + 1] ? 0 : price_p2p(cluster, level, family->hop_bytes);
+    }
+}
+
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
 {
     family_hops(family, ret);

@@ -87,8 +87,26 @@ int64_t share_state_bytes(const Family *family, int64_t elements)
     return (bytes + step - 1) / step * step;
 }
 
+void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
+                   StageCost *cost)
+{
+    int masters = family->pricer.recipe->has_master;
+    int64_t field = share_state_bytes(family, share);
+    if (family->state_memory == MEMORY_HBM)
+        return;
+    bucket->hop_bytes = ((by_sign ? 0 : bucket->matrix ? 1 : 2) + masters) * field;
+    cost->field_bytes = num_larger(cost->field_bytes, field);
+    cost->home_bytes += ((bucket->matrix ? 1 : 2) + masters) * field;
+}
+
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes)
 {
     int fields = 2 + family->pricer.recipe->has_master;
     return state_slots(MEMORY_HBM, buckets) * fields * num_align64(field_bytes);
+}
+
+bool stage_state_fits(const Family *family, int64_t home_bytes)
+{
+    return family->state_memory == MEMORY_HBM ||
+           home_bytes <= family->problem->cluster->store[family->state_memory].bytes;
 }
