@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "codegen/trainer.h"
-#include "ir/lower/state.h"
 
 bool path_communicates(const Path *path)
 {
