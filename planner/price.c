@@ -258,7 +258,7 @@ int64_t price_inst(const Pricer *pricer, const Body *body, const Inst *inst)
             bytes += body->copies.at[inst->out[k]].bytes;
     int64_t flops = is_matmul(inst->form) ? inst_flops(body, inst) : 0;
     const Node *node = inst->kind == INST_KERNEL ? &body->graph->nodes.at[inst->node[0]] : NULL;
-    if (node && node_crosses(pricer->net, node)) {
+    if (node && node_crosses(body->net, node)) {
         Placement in[MAX_IN];
         for (int k = 0; k < node->ins; k++)
             in[k] = body->copies.at[inst->bind_in[0][k]].place;
