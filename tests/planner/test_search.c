@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
-enum { PROBLEMS = 100, SPARSE_PROBLEMS = 16 };
+enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8 };
 
 /* ---- brute force ---- */
 
