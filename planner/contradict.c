@@ -220,6 +220,12 @@ bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
                   pins->tp);
         return false;
     }
+    if (etp > tp && pins->cp > 1) {
+        diag_error(diag, NO_SPAN, "pin etp=%d beside cp=%d: rows that are kept may not divide",
+                   pins->etp, pins->cp);
+        diag_help(diag, "use cp=1, or cut experts by tp alone and share them by ep");
+        return false;
+    }
     if (pins->dp > 0 && etp > tp && pins->dp % (etp / tp * (pins->ep > 1 ? pins->ep : 1)) != 0) {
         diag_error(diag, NO_SPAN, "pins ep=%d and etp=%d do not divide tp %d x dp %d",
                    pins->ep > 1 ? pins->ep : 1, pins->etp, pins->tp, pins->dp);
