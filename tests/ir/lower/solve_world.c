@@ -64,7 +64,7 @@ void plain_model_bind(PlainModel *plain)
     plain->model = (SolveModel){.context = plain,
                                 .node_ns = plain_node_ns,
                                 .state_bytes = plain_state,
-                                .price = {plain_move, plain, plain->element_bytes}};
+                                .price = {plain_move, plain, plain->element_bytes, false}};
 }
 
 Mesh mesh_of(int atoms, const int *extent, const Role *role)
