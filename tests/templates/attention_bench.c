@@ -157,8 +157,23 @@ static void bench(int t, int threads)
     const int d = 64;
     const long c = (long)heads * d;
     const long rows = (long)b * t;
-    Bench x = {.a = {b, t,      t, heads, 1, d, d, 3 * c, 3 * c, 3 * c, c,    3 * c, 3 * c, 3 * c,
-                     c, 0.125f, 1, 0,     0, 0, 0, 0.0f,  NULL,  NULL,  NULL, 0,     0.0f},
+    Bench x = {.a = {.b = b,
+                     .s = t,
+                     .t = t,
+                     .g = heads,
+                     .r = 1,
+                     .d = d,
+                     .e = d,
+                     .q_stride = 3 * c,
+                     .k_stride = 3 * c,
+                     .v_stride = 3 * c,
+                     .o_stride = c,
+                     .dq_stride = 3 * c,
+                     .dk_stride = 3 * c,
+                     .dv_stride = 3 * c,
+                     .do_stride = c,
+                     .scale = 0.125f,
+                     .causal = 1},
                .threads = threads};
     const size_t forward = LP_ATTENTION_FORWARD_BYTES(d, d, threads);
     const size_t backward = LP_ATTENTION_BACKWARD_BYTES(d, d, threads);
