@@ -199,6 +199,14 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
         diag_help(diag, "cp_heads of the cp ranks exchange heads, the others do as cp_by says");
         return false;
     }
+    int ring = pins->cp / (pins->cp_heads > 1 ? pins->cp_heads : 1);
+    if (pins->cp_by == CROSS_RING && ring > MAX_TURNS) {
+        diag_error(diag, NO_SPAN, "pin cp_by=ring: a ring of %d ranks; %d is the most", ring,
+                   MAX_TURNS);
+        diag_help(diag, "let more of them exchange heads: --pin cp_heads=%d",
+                  (pins->cp + MAX_TURNS - 1) / MAX_TURNS);
+        return false;
+    }
     return order_fits(diag, sequence, pins);
 }
 
@@ -218,12 +226,6 @@ bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
         diag_error(diag, NO_SPAN, "pin etp=%d is no multiple of tp %d", pins->etp, pins->tp);
         diag_help(diag, "the ranks of tp cut each expert, and dp ranks beside them: use etp=%d",
                   pins->tp);
-        return false;
-    }
-    if (etp > tp && pins->cp > 1) {
-        diag_error(diag, NO_SPAN, "pin etp=%d beside cp=%d: rows that are kept may not divide",
-                   pins->etp, pins->cp);
-        diag_help(diag, "use cp=1, or cut experts by tp alone and share them by ep");
         return false;
     }
     if (pins->dp > 0 && etp > tp && pins->dp % (etp / tp * (pins->ep > 1 ? pins->ep : 1)) != 0) {

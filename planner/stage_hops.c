@@ -76,15 +76,10 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
 
 /* ---- bytes ---- */
 
-static int64_t grain(const Family *family)
-{
-    return family->state_memory == MEMORY_NVME ? FILE_GRAIN : 1;
-}
-
 int64_t share_state_bytes(const Family *family, int64_t elements)
 {
-    int64_t bytes = elements * dtype_bytes(family->pricer.recipe->master), step = grain(family);
-    return (bytes + step - 1) / step * step;
+    return state_field_bytes(family->state_memory, elements,
+                             dtype_bytes(family->pricer.recipe->master));
 }
 
 void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,

@@ -81,7 +81,7 @@ static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
     const NodeChoice *choice = &body->plan->choice[inst->node[0]];
     int stay = choice->atom[ring->at[0]] - CHOICE_LETTER, n = list_extent(body->mesh, ring);
     int pass = choice->travel[ring->at[0]] - CHOICE_LETTER;
-    bool good = inst->nodes == 1 && inst->turn >= 0 && inst->turn < n && n <= 64;
+    bool good = inst->nodes == 1 && inst->turn >= 0 && inst->turn < n && n <= MAX_TURNS;
     if (!good)
         return wrong(r, inst->out[0], "is made in a turn that the ring does not have");
     uint64_t whole = no_turns(r, inst->node[0]);

@@ -17,6 +17,16 @@ static int64_t next_prime(int64_t *at)
     }
 }
 
+/* The dims by which the elements of an axis are told apart: its own, and what choices name. */
+static void add_axis(const Net *net, const Value *value, int axis, const AtomList *list,
+                     AtomSet *ret)
+{
+    const Dim *dim = &net->dims.at[value->dim[axis]];
+    ret[value->dim[axis]] |= list_set(list);
+    if (dim->kind == DIM_ROUTED)
+        ret[dim->among] |= list_set(list);
+}
+
 /* All atoms that some placement of the plan puts on a dim. */
 static void collect_atoms(const Plan *plan, const Net *net, AtomSet *ret)
 {
@@ -33,13 +43,16 @@ static void collect_atoms(const Plan *plan, const Net *net, AtomSet *ret)
         for (int p = 0; p < graph->params.n; p++) {
             const Value *value = &graph->values.at[graph->params.at[p].value];
             for (int a = 0; a < value->axes; a++)
-                ret[value->dim[a]] |= list_set(&plan->class[c].home[p].shard[a]);
+                add_axis(net, value, a, &plan->class[c].home[p].shard[a], ret);
         }
         const ClassPlan *class = &plan->class[c];
+        for (int v = 0; v < graph->values.n; v++)
+            for (int a = 0; a < graph->values.at[v].axes; a++)
+                add_axis(net, &graph->values.at[v], a, &class->saved[v].shard[a], ret);
         if (graph->chain_in != NONE)
             for (int a = 0; a < graph->values.at[graph->chain_in].axes; a++)
-                ret[graph->values.at[graph->chain_in].dim[a]] |=
-                    list_set(&class->boundary_in.shard[a]);
+                add_axis(net, &graph->values.at[graph->chain_in], a, &class->boundary_in.shard[a],
+                         ret);
     }
 }
 

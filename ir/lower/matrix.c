@@ -100,10 +100,9 @@ static void fill_homes(const MatrixKey *key, ClassPlan *plan)
 }
 
 /* Rounds are alike: two are solved, the first stands for all but the last. */
-static void fill_choices(Arena *arena, const Graph *graph, const Graph *few, const Muon *muon,
+static void fill_choices(const Graph *graph, const Graph *few, const Muon *muon,
                          const Muon *short_muon, const Solution *solution, ClassPlan *plan)
 {
-    (void)arena;
     int rounds = muon->steps, kept = short_muon->steps;
     int each = rounds == kept ? 0 : (graph->nodes.n - few->nodes.n) / (rounds - kept);
     int head = few->nodes.n - 1 - kept * each;
@@ -150,7 +149,7 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
         Solution solution;
         if (!solve(scratch, small, &homes, width, &price, &moves, &solution))
             BUG("no placement of the step of %s", graph->params.at[param].name);
-        fill_choices(arena, step, small, &job->muon, &few, &solution, plan);
+        fill_choices(step, small, &job->muon, &few, &solution, plan);
         arena_free(scratch);
     }
     return body_lower(arena, step->net, step, plan, mesh, recipe, &moves, false);

@@ -471,11 +471,14 @@ static bool atom_is_lent(const Mesh *mesh, const Net *net, const Node *node, int
 }
 
 /* Blocks of what has both letters lie together where they are those that pass by: the ring is the
- * minor end of what cuts these, and the rest cuts both alike. All atoms of a ring do one thing. */
+ * minor end of what cuts these, and the rest cuts both alike. All atoms of a ring do one thing, and
+ * it is no longer than turns can be told apart. */
 static bool ring_fits(const Mesh *mesh, const Graph *graph, const Node *node,
                       const NodeChoice *choice, const Placement *in, const Placement *out)
 {
     AtomList ring = node_ring(mesh, choice), passing = {.n = -1}, whole = {.n = -1};
+    if (list_extent(mesh, &ring) > MAX_TURNS)
+        return false;
     for (int i = 1; i < ring.n; i++)
         if (choice->atom[ring.at[i]] != choice->atom[ring.at[0]] ||
             choice->travel[ring.at[i]] != choice->travel[ring.at[0]])

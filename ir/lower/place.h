@@ -159,6 +159,8 @@ Placement place_of_route(const Net *net, const Value *value, const Placement *fr
  * the tokens, and moves touch the minor end only. */
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
+/* Turns are unrolled, and proofs know them as the bits of a word: no longer ring is legal. */
+enum { MAX_TURNS = 64 };
 /* The atoms on which blocks pass by, major first; empty when the node runs once. */
 AtomList node_ring(const Mesh *mesh, const NodeChoice *choice);
 /* May the node see the letter block by block? One that no atom may shard, when the node takes its

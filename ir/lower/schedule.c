@@ -28,7 +28,7 @@ typedef struct RowRun {
     RowSpan **spans; /* or NULL */
 } RowRun;
 
-static int64_t row_length(const RowTimes *times, const Row *row)
+int64_t row_ns(const RowTimes *times, const Row *row)
 {
     if (!times)
         return row->part == PART_B ? 2 : 1;
@@ -75,7 +75,7 @@ static bool run_row(RowRun *run, int stage)
     if (!row_ready(run, row, &start))
         return false;
     start = start > run->clock[stage] ? start : run->clock[stage];
-    int64_t end = run->clock[stage] = start + row_length(run->times, row);
+    int64_t end = run->clock[stage] = start + row_ns(run->times, row);
     Ends *own = &run->ends[row->chunk * run->schedule->micros + row->micro];
     if (row->part == PART_F)
         own->forward = end;

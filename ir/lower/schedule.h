@@ -99,8 +99,10 @@ typedef struct RowTimes {
     const int64_t *time[PART_COUNT]; /* [chunks]; B may be NULL when there is none, or I and W */
     int64_t hop;
 } RowTimes;
-/* Start and end of every row under these times (NULL: F, I and W 1, B 2), indexed as
- * schedule->rows; the makespan. BUG when it does not reach its end. */
+/* Of one row; without times F, I and W are 1 and B is 2. */
+int64_t row_ns(const RowTimes *times, const Row *row);
+/* Start and end of every row under these times (or NULL), indexed as schedule->rows; the makespan.
+ * BUG when it does not reach its end. */
 typedef struct RowSpan {
     int64_t start, end;
 } RowSpan;

@@ -50,16 +50,6 @@ typedef struct Cycle {
     int64_t *start; /* per row, under the period that was tried last */
 } Cycle;
 
-static int64_t row_ns(const RowTimes *times, const Row *row)
-{
-    if (!times)
-        return row->part == PART_B ? 2 : 1;
-    if (times->time[row->part])
-        return times->time[row->part][row->chunk];
-    CHECK(row->part == PART_B);
-    return times->time[PART_I][row->chunk] + times->time[PART_W][row->chunk];
-}
-
 /* Rows of every (chunk, micro-batch): forward, and what gives the gradient of the input. */
 static void put_needs(Arena *arena, const Schedule *schedule, const RowTimes *times, Cycle *cycle)
 {

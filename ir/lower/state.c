@@ -27,20 +27,17 @@ static int width_of(const Program *program)
     return dtype_bytes(program->recipe->master);
 }
 
-static int64_t up_to(int64_t bytes, int64_t grain)
+int64_t state_field_bytes(Memory home, int64_t elements, int width)
 {
-    return (bytes + grain - 1) / grain * grain;
-}
-
-/* What lives in a file is read and written in its grains, on all of its way. */
-static int64_t grain_of(const Program *program)
-{
-    return program->plan->state_memory == MEMORY_NVME ? FILE_GRAIN : width_of(program);
+    /* what lives in a file is read and written in its grains, on all of its way */
+    int64_t grain = home == MEMORY_NVME ? FILE_GRAIN : 1;
+    return (elements * width + grain - 1) / grain * grain;
 }
 
 int64_t state_bytes(const Program *program, const Bucket *bucket)
 {
-    return up_to(bucket->share_elements * width_of(program), grain_of(program));
+    return state_field_bytes(program->plan->state_memory, bucket->share_elements,
+                             width_of(program));
 }
 
 int state_slots(Memory memory, int buckets)

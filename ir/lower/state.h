@@ -43,7 +43,9 @@ int64_t group_field(const Group *group, StateField field);
 bool group_steps(const Group *group, StateField field);
 /* Fields that a slot has room for: all, or all but the last. */
 int state_fields(const Program *program);
-/* Bytes of a field of a bucket's share as a hop carries them. */
+/* Bytes of a field of so many elements of a share, as a hop between its home and the device carries
+ * them; of a bucket's share. */
+int64_t state_field_bytes(Memory home, int64_t elements, int width);
 int64_t state_bytes(const Program *program, const Bucket *bucket);
 /* This rank's share of a field of bucket b: at its home, or in its slot of a nearer memory. */
 int64_t state_address(const Program *program, const StageProgram *stage, int b, StateField field,

@@ -63,8 +63,8 @@ int turn_next(const Meeting *m, int turn)
 uint64_t turns_set(const Meeting *m)
 {
     uint64_t set = 0;
-    for (int turn = 0; turn < list_extent(m->mesh, &m->ring) && turn < 64;
-         turn = turn_next(m, turn))
+    CHECK(list_extent(m->mesh, &m->ring) <= MAX_TURNS);
+    for (int turn = 0; turn < list_extent(m->mesh, &m->ring); turn = turn_next(m, turn))
         set |= UINT64_C(1) << turn;
     return set;
 }

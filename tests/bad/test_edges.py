@@ -31,6 +31,7 @@ EDGES = [
     ("one head", ONE_HEAD, 1, 2, 8, "", OK),
     ("one head on two ranks", ONE_HEAD, 2, 2, 8, "tp=2", OK),
     ("twice as many ranks as heads", {}, 8, 2, 8, "tp=8", OK),
+    ("a ring of too many ranks", {}, 128, 1, 256, "cp=128,cp_by=ring", "a ring of 128 ranks; 64 is the most"),
     ("one KV head on four ranks", MQA, 4, 2, 8, "tp=4", OK),
     ("one KV head, sequence parallel", MQA, 2, 2, 8, "tp=2,sp=1", OK),
     ("two KV heads on four ranks", {}, 4, 2, 8, "tp=4", OK),
