@@ -1,0 +1,235 @@
+/* roofline.c - ns of kernels and instructions of bodies on a device; moves are priced by link.h. */
+#include "ir/lower/roofline.h"
+
+#include "ir/base/num.h"
+#include "ir/lower/link.h"
+#include "ir/lower/turns.h"
+
+static const int64_t second_ns = 1000000000;
+
+int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
+{
+    bool narrow = recipe->activation == DT_BF16 ||
+                  (recipe->activation == DT_F16 && str_eq(device->target, "cuda"));
+    int64_t peak = narrow ? device->flops_bf16 : device->flops_f32;
+    if (flops == 0)
+        return 0;
+    /* time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half */
+    return num_scale_up(flops + device->small_gemm_flops, second_ns * 1000,
+                        peak / 1000 * device->gemm_permille) /
+           1000;
+}
+
+int64_t price_stream(const Device *device, int64_t bytes)
+{
+    return num_scale_up(bytes, second_ns * 1000,
+                        device->memory_bytes_per_s / 1000 * device->memory_permille) /
+           1000;
+}
+
+/* Local extents of the letters in one run: the axis of any operand that has one tells, and in a
+ * turn of a ring that of an operand that passes by. */
+static void local_letters(const Net *net, const Mesh *mesh, const Graph *graph, const Node *node,
+                          const Placement *in, const Placement *out, int64_t ret[MAX_LETTERS])
+{
+    for (int l = 0; l < MAX_LETTERS; l++)
+        ret[l] = 0;
+    for (int k = 0; k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins;
+        const Value *value = &graph->values.at[is_in ? node->in[k] : node->out[o]];
+        const int8_t *letters = is_in ? node->sig.in[k] : node->sig.out[o];
+        for (int a = 0; a < value->axes; a++) {
+            int64_t local = place_local(mesh, net, value, is_in ? &in[k] : &out[o], a);
+            int64_t *least = &ret[letters[a]];
+            *least = *least == 0 || local < *least ? local : *least;
+        }
+    }
+    for (int l = 0; l < MAX_LETTERS; l++)
+        ret[l] = ret[l] > 0 ? ret[l] : 1;
+}
+
+int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
+                    const Placement *out, const Graph *graph)
+{
+    int64_t extent[MAX_LETTERS];
+    local_letters(net, mesh, graph, node, in, out, extent);
+    return node_flops_local(net, node, extent);
+}
+
+static bool is_matmul(Form form)
+{
+    return form == FORM_gemm || form == FORM_attention || form == FORM_attention_grad ||
+           form == FORM_expert || form == FORM_expert_dw;
+}
+
+/* A table that ids address: only the rows named by them pass through memory, and those are counted
+ * at the other end of the op. */
+static bool is_table(Form form, int operand, bool output)
+{
+    return output ? form == FORM_scatter : form == FORM_lookup && operand == 1;
+}
+
+static int64_t kernel_ns(const Roofline *roof, int64_t flops, int64_t bytes)
+{
+    const Device *device = &roof->cluster->device;
+    return num_larger(price_flops(device, roof->recipe, flops), price_stream(device, bytes)) +
+           device->launch_ns;
+}
+
+static Meeting meeting_of(const Roofline *roof, const Graph *graph, const Node *node,
+                          const Placement *in, const AtomList *ring)
+{
+    return (Meeting){roof->mesh, roof->net, graph, node, in, *ring};
+}
+
+/* FLOPs of a block in which queries meet keys, of the rank that all wait for: a mask leaves it a
+ * larger or a smaller part of its pairs than of all pairs. Uncut it counts in full. */
+static int64_t meeting_flops(const Meeting *meeting, int turn, int64_t flops)
+{
+    const Node *node = meeting->node;
+    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
+    for (int l = 0; l < node->sig.letters; l++)
+        whole[l] = letter_extent(meeting->net, node, l);
+    int64_t square = extent_product(whole[node->sig.in[0][1]], whole[node->sig.in[1][1]]);
+    int64_t block = 1;
+    for (int k = 0; k < 2; k++)
+        block *= place_local(meeting->mesh, meeting->net, &meeting->graph->values.at[node->in[k]],
+                             &meeting->in[k], 1);
+    if (block == square)
+        return flops;
+    int64_t all = node_pairs(meeting->net, node, origin, whole);
+    int64_t most = turn_most_pairs(meeting, turn);
+    return num_scale_up(num_scale_up(flops, most, block), square, all > 0 ? all : 1);
+}
+
+/* Blocks of what may not be split pass by along these atoms. */
+static AtomList ring_of(const Graph *graph, const Node *node, const Placement *in)
+{
+    const Value *key = &graph->values.at[node->in[1]];
+    AtomList ring = {0};
+    for (int a = 0; a < key->axes; a++)
+        if ((node->sig.nosplit & node->sig.base) >> node->sig.in[1][a] & 1)
+            ring = in[1].shard[a];
+    return ring;
+}
+
+/* Of a node whose blocks pass by, the mean over its turns. */
+static int64_t meeting_ns(const Roofline *roof, const Graph *graph, const Node *node,
+                          const Placement *in, int64_t flops, int64_t bytes)
+{
+    AtomList ring = ring_of(graph, node, in);
+    Meeting meeting = meeting_of(roof, graph, node, in, &ring);
+    int64_t ns = 0, turns = 0;
+    for (int turn = 0; turn < list_extent(roof->mesh, &ring); turn = turn_next(&meeting, turn)) {
+        ns += kernel_ns(roof, meeting_flops(&meeting, turn, flops), bytes);
+        turns++;
+    }
+    return (ns + turns - 1) / turns;
+}
+
+int64_t node_ns(const Roofline *roof, const Graph *graph, const Node *node, const Placement *in,
+                const Placement *out)
+{
+    int64_t bytes = 0, flops = 0, extent[MAX_LETTERS];
+    local_letters(roof->net, roof->mesh, graph, node, in, out, extent);
+    for (int k = 0; k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins;
+        ValueId id = is_in ? node->in[k] : node->out[o];
+        int64_t size = dtype_bytes(value_dtype(graph, id, roof->recipe));
+        for (int a = 0; a < graph->values.at[id].axes; a++)
+            size *= extent[(is_in ? node->sig.in[k] : node->sig.out[o])[a]];
+        if (!is_table(op_info[node->op].form, is_in ? k : o, !is_in))
+            bytes += size;
+    }
+    if (is_matmul(op_info[node->op].form))
+        flops = node_flops_local(roof->net, node, extent);
+    if (node_crosses(roof->net, node))
+        return meeting_ns(roof, graph, node, in, flops, bytes);
+    return kernel_ns(roof, flops, bytes);
+}
+
+bool inst_is_collective(const Inst *inst)
+{
+    return inst->kind == INST_MOVE && inst->move.kind <= MOVE_PERMUTE;
+}
+
+bool inst_moves_gradient(const Body *body, const Inst *inst)
+{
+    const Value *value = &body->graph->values.at[body->copies.at[inst->in[0]].value];
+    if (value->kind == VALUE_GRAD_IN)
+        return true;
+    return value->kind == VALUE_NODE && body->graph->nodes.at[value->made].seg == SEG_BACKWARD;
+}
+
+int64_t inst_wire_bytes(const Body *body, const Inst *inst)
+{
+    const Copy *source = &body->copies.at[inst->in[0]];
+    return wire_bytes(body->mesh, &inst->move, source->elements, dtype_bytes(source->dtype));
+}
+
+int64_t inst_flops(const Body *body, const Inst *inst)
+{
+    int64_t flops = 0;
+    for (int i = 0; inst->kind == INST_KERNEL && i < inst->nodes; i++) {
+        const Node *node = &body->graph->nodes.at[inst->node[i]];
+        if (!is_matmul(op_info[node->op].form))
+            continue;
+        Placement in[MAX_IN], out[MAX_OUT];
+        for (int k = 0; k < node->ins; k++)
+            in[k] = body->copies.at[inst->bind_in[i][k]].place;
+        for (int k = 0; k < node->outs; k++)
+            out[k] = body->copies.at[inst->bind_out[i][k]].place;
+        flops += local_flops(body->net, body->mesh, node, in, out, body->graph);
+    }
+    return flops;
+}
+
+/* Bytes of operands and results that a turn of a ring leaves to other turns, less those that it
+ * reads of a result to which it adds. */
+static int64_t left_to_others(const Body *body, const Inst *inst)
+{
+    int64_t bytes = 0;
+    const Node *node = inst->kind == INST_KERNEL ? &body->graph->nodes.at[inst->node[0]] : NULL;
+    const NodeChoice *choice = node ? &body->plan->choice[inst->node[0]] : NULL;
+    AtomList ring = node ? node_ring(body->mesh, choice) : (AtomList){0};
+    for (int k = 0; ring.n > 0 && k < node->ins + node->outs; k++) {
+        bool is_in = k < node->ins;
+        int o = k - node->ins, id = is_in ? inst->bind_in[0][k] : inst->bind_out[0][o];
+        const Copy *copy = &body->copies.at[id];
+        int block = ring_block_axis(&ring, choice, is_in ? node->sig.in[k] : node->sig.out[o],
+                                    body->graph->values.at[copy->value].axes);
+        if (block != NONE)
+            bytes += copy->bytes - copy->bytes / list_extent(body->mesh, &ring);
+        if (!is_in && (inst->adds >> o & 1))
+            bytes -= copy->bytes;
+    }
+    return bytes;
+}
+
+int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst)
+{
+    if (inst_is_collective(inst))
+        return price_collective(roof->cluster, body->mesh, inst->move.kind, &inst->move.atoms,
+                                inst_wire_bytes(body, inst));
+    Form form = inst->kind == INST_KERNEL ? inst->form : FORM_copy;
+    int64_t bytes = -left_to_others(body, inst);
+    for (int k = 0; k < inst->ins; k++)
+        if (!is_table(form, k, false))
+            bytes += body->copies.at[inst->in[k]].bytes;
+    for (int k = 0; k < inst->outs; k++)
+        if (!is_table(form, k, true))
+            bytes += body->copies.at[inst->out[k]].bytes;
+    int64_t flops = is_matmul(inst->form) ? inst_flops(body, inst) : 0;
+    const Node *node = inst->kind == INST_KERNEL ? &body->graph->nodes.at[inst->node[0]] : NULL;
+    if (node && node_crosses(body->net, node)) {
+        Placement in[MAX_IN];
+        for (int k = 0; k < node->ins; k++)
+            in[k] = body->copies.at[inst->bind_in[0][k]].place;
+        AtomList ring = ring_of(body->graph, node, in);
+        Meeting meeting = meeting_of(roof, body->graph, node, in, &ring);
+        flops = meeting_flops(&meeting, inst->turn, flops);
+    }
+    return kernel_ns(roof, flops, bytes);
+}

@@ -1,0 +1,40 @@
+/* roofline.h - what a kernel and an instruction of a body cost on a device: a roofline per kernel
+ * form.
+ *
+ * All costs are integer ns. Compute: max(FLOPs / rate, bytes / bandwidth) + launch, the GEMM rate
+ * rising with its size: rate = peak x permille x f / (f + small_gemm_flops). Attention counts its
+ * pairs in full; where ranks have parts of the sequence, those that the mask leaves to the rank
+ * with most of them, against what it leaves of all: an unbalanced ring costs twice a balanced one.
+ * Collectives cost what link.h says. */
+#ifndef LPLAN_IR_LOWER_ROOFLINE_H
+#define LPLAN_IR_LOWER_ROOFLINE_H
+
+#include "ir/lower/body.h"
+
+typedef struct Roofline {
+    const Cluster *cluster;
+    const Net *net;
+    const Mesh *mesh;
+    const Recipe *recipe;
+} Roofline;
+
+int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
+int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memory */
+
+/* One placed node by itself. */
+int64_t node_ns(const Roofline *roof, const Graph *graph, const Node *node, const Placement *in,
+                const Placement *out);
+/* One instruction of a body, all its nodes: FLOPs of each, bytes of the stored operands only. */
+int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst);
+/* The matrix-product FLOPs of an instruction on this rank. */
+int64_t inst_flops(const Body *body, const Inst *inst);
+/* What each rank sends in a collective of a body. */
+int64_t inst_wire_bytes(const Body *body, const Inst *inst);
+bool inst_is_collective(const Inst *inst);
+/* Is what a move carries a gradient, rather than a forward value gathered again? */
+bool inst_moves_gradient(const Body *body, const Inst *inst);
+/* Local FLOPs of one placed node (2 per multiply-add; causal attention counted in full). */
+int64_t local_flops(const Net *net, const Mesh *mesh, const Node *node, const Placement *in,
+                    const Placement *out, const Graph *graph);
+
+#endif
