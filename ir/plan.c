@@ -435,12 +435,6 @@ AtomSet mesh_zigzag(const Mesh *mesh, int cp_heads)
     return (AtomSet)(role_atoms(mesh, ROLE_CP) & ~heads);
 }
 
-void plan_tell(const Plan *plan, Net *net)
-{
-    net->room_percent = plan->room_percent;
-    net->runs = plan->zigzag ? 2 * (int64_t)mesh_extent(&plan->mesh, plan->zigzag) : 0;
-}
-
 AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent)
 {
     AtomSet set = 0;

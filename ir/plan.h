@@ -56,7 +56,10 @@ typedef struct ClassPlan {
     Keep *keep;                          /* per value that backward reads */
     Placement
         *saved; /* per value: the copy that is kept (a copy forward makes, or a free view of one) */
-    const Homes *cut; /* of its parameters; NULL: as the plan says for all */
+    const Homes *cut;     /* of its parameters; NULL: as the plan says for all */
+    const Mesh *mesh;     /* the plan's, with the roles that its atoms have in this class; NULL: the
+                             plan's own */
+    const AtomList *rows; /* atoms by which it reads the batch; NULL: those of its boundary */
 } ClassPlan;
 
 typedef struct Plan {
@@ -84,7 +87,9 @@ typedef struct Plan {
     AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
     Memory state_memory;                  /* where the optimizer's state is between its uses */
     int64_t bucket_bytes;                 /* gradient buckets close at this size */
-    ClassPlan *class;                     /* per class of the net */
+    int *part;        /* per link of the chain: links of one kind and of one part are a class;
+                         NULL: those of one kind are */
+    ClassPlan *class; /* per class of the net */
     int64_t *row_ns[PART_COUNT]; /* [chunks] length of the rows of each part: they order the one
                                     sequence; NULL: B 2, others 1 */
     int64_t hop_ns;              /* a message between stages */
@@ -157,7 +162,11 @@ AtomSet role_first_atoms(const Mesh *mesh, Role role, int extent);
 /* The atoms that a zigzag deals the sequence out to: those of cp that do not exchange heads for it
  * (degrees.cp_heads). */
 AtomSet mesh_zigzag(const Mesh *mesh, int cp_heads);
-/* What a net has of a plan beyond its extents: room for rows, the order of the sequence. */
+/* The mesh with the roles that its atoms have in a class. */
+const Mesh *class_mesh(const ClassPlan *class, const Mesh *mesh);
+const Mesh *plan_mesh(const Plan *plan, int class);
+/* What a net has of a plan beyond its extents: room for rows, the order of the sequence, parts of
+ * its classes. */
 void plan_tell(const Plan *plan, Net *net);
 
 /* One chunk on every stage. */

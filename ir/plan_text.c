@@ -11,7 +11,8 @@
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
  * cut, too (plan.h: Homes), "state_memory" where state lives in dram or nvme, and all three sets in
- * the "cut" of a class that is cut otherwise.
+ * the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and a class whose
+ * atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
  * |--------------|--------------------|
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #include "ir/plan_job.h"
+#include "ir/plan_parts.h"
 #include "ir/plan_rows.h"
 
 static const char format_name[] = "lplan-plan/1";
@@ -104,6 +106,8 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
         json_object_set_new(cut, "weight_atoms", plan_atoms_json(choice->cut->weight));
         json_object_set_new(object, "cut", cut);
     }
+    if (choice->mesh)
+        json_object_set_new(object, "mesh", class_mesh_json(choice->mesh));
     return object;
 }
 
@@ -133,10 +137,7 @@ json_t *plan_json(const Plan *plan, const Net *net)
         const Atom *atom = &plan->mesh.atom[a];
         json_t *each = json_pack("{s:i,s:s,s:i}", "extent", atom->extent, "role",
                                  role_text[atom->role], "level", atom->level);
-        if (plan->mesh.ep >> a & 1)
-            json_object_set_new(each, "experts", json_string(role_text[ROLE_EP]));
-        if (plan->mesh.etp >> a & 1)
-            json_object_set_new(each, "experts", json_string(role_text[ROLE_ETP]));
+        mesh_put_roles(each, &plan->mesh, a);
         json_array_append_new(mesh, each);
     }
     json_object_set_new(root, "mesh", mesh);
@@ -165,6 +166,8 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
         json_object_set_new(root, "rows", plan_rows_json(plan));
+    if (plan->part)
+        json_object_set_new(root, "parts", plan_parts_json(plan, net));
     for (int c = 0; c < net->classes.n; c++)
         json_array_append_new(classes, class_json(plan, net, c));
     json_object_set_new(root, "classes", classes);
@@ -361,8 +364,9 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
                        ClassPlan *choice)
 {
     const char *name;
-    static const char *const keys[] = {"name", "in", "out", "nodes", "homes", "saved", "cut"};
-    if (!json_want_object(object) || !json_only_keys(object, keys, 7) ||
+    static const char *const keys[] = {"name",  "in",    "out", "nodes",
+                                       "homes", "saved", "cut", "mesh"};
+    if (!json_want_object(object) || !json_only_keys(object, keys, 8) ||
         !json_str(json_get(object, "name"), &name))
         return false;
     if (!str_eq(name, graph->name)) {
@@ -391,6 +395,7 @@ static bool read_class(Json object, const Plan *plan, const Net *net, const Grap
                         &choice->home[p]))
             return false;
     return read_cut(json_get(object, "cut"), plan, choice) &&
+           class_read_mesh(json_get(object, "mesh"), plan, choice) &&
            read_saved(object, net, graph, choice);
 }
 
@@ -435,19 +440,13 @@ static bool read_mesh(Json root, Plan *plan)
     for (int a = 0; a < plan->mesh.n; a++) {
         Json atom = json_at(mesh, a);
         int64_t extent, level;
-        int role;
-        static const char *const ep[] = {"ep", "etp"};
-        int experts = NONE;
         if (!json_want_object(atom) || !json_only_keys(atom, keys, 4) ||
             !json_int(json_get(atom, "extent"), 2, RANKS_MAX, &extent) ||
-            !json_word(json_get(atom, "role"), role_text, ROLE_COUNT, &role) ||
             !json_int(json_get(atom, "level"), 0, MAX_LEVELS - 1, &level) ||
-            (json_has(atom, "experts") && !json_word(json_get(atom, "experts"), ep, 2, &experts)))
+            !mesh_read_roles(atom, &plan->mesh, a))
             return false;
-        plan->mesh.atom[a] = (Atom){(int)extent, (Role)role, (int)level};
-        AtomSet *set = experts == 1 ? &plan->mesh.etp : &plan->mesh.ep;
-        if (experts != NONE)
-            *set = (AtomSet)(*set | 1u << a);
+        plan->mesh.atom[a].extent = (int)extent;
+        plan->mesh.atom[a].level = (int)level;
         ranks *= extent;
         if (ranks > RANKS_MAX) {
             json_fail(atom, "the extents so far multiply to more than %d ranks", RANKS_MAX);
@@ -544,7 +543,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
-        "state_memory"};
+        "state_memory",  "parts"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
@@ -552,10 +551,11 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         !read_numbers(root, plan) || !plan_read_rows(json_get(root, "rows"), plan))
         return false;
     int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
-    Reading reading = {batch, plan->job.sequence, plan->pad_vocabulary,
-                       (plan->mesh.ep | plan->mesh.etp) != 0};
+    Reading reading = {batch, plan->job.sequence, plan->pad_vocabulary, plan_text_is_routed(root)};
     Net *net = model_read_as(arena, diag, json_get(root, "model"), &reading);
     if (!net)
+        return false;
+    if (!plan_read_parts(json_get(root, "parts"), plan, net))
         return false;
     plan_tell(plan, net);
     Json classes = json_get(root, "classes");
@@ -570,6 +570,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
     for (int c = 0; c < net->classes.n; c++)
         if (!read_class(json_at(classes, c), plan, net, net->classes.at[c], &plan->class[c]))
             return false;
+    plan_share_rows(plan, net);
     *ret_net = net;
     return plan_verify_file(plan, net, diag, root);
 }

@@ -83,18 +83,31 @@ static bool verify_counts(const Verify *v)
     return good;
 }
 
-static bool verify_mesh(const Verify *v)
+/* `list`: the mesh, or the roles of its atoms in a class. */
+static bool verify_roles(const Verify *v, const Mesh *mesh, Json list)
 {
-    const Mesh *mesh = &v->plan->mesh;
     for (int a = 0; a < mesh->n; a++) {
         bool once = !(mesh->ep & mesh->etp & 1u << a);
         if (!((mesh->ep | mesh->etp) >> a & 1) || (mesh->atom[a].role == ROLE_DP && once))
             continue;
-        fault(v, at_key(at_index(at_key(v->file, "mesh"), a), "experts"),
+        fault(v, at_key(at_index(list, a), "experts"),
               SAY(v, "atom a%d shares experts and has role %s", a, role_text[mesh->atom[a].role]));
         diag_help(v->diag, "the ranks that share experts are data-parallel: role dp");
         return false;
     }
+    return true;
+}
+
+static bool verify_mesh(const Verify *v)
+{
+    const Mesh *mesh = &v->plan->mesh;
+    bool good = verify_roles(v, mesh, at_key(v->file, "mesh"));
+    for (int c = 0; good && c < v->net->classes.n; c++)
+        if (v->plan->class[c].mesh)
+            good = verify_roles(v, v->plan->class[c].mesh,
+                                at_key(at_index(at_key(v->file, "classes"), c), "mesh"));
+    if (!good)
+        return false;
     for (int a = 0; v->plan->cluster && a < mesh->n; a++) {
         if (mesh->atom[a].level < v->plan->cluster->levels)
             continue;
@@ -245,6 +258,7 @@ typedef struct Class {
     const Verify *v;
     const Graph *graph;
     const ClassPlan *plan;
+    const Mesh *mesh;
     Json file;
 } Class;
 
@@ -287,7 +301,7 @@ static bool verify_nodes(const Class *c)
     for (int n = 0; n < c->graph->nodes.n; n++) {
         const Node *node = &c->graph->nodes.at[n];
         Placement in[MAX_IN], out[MAX_OUT];
-        if (place_node(&v->plan->mesh, v->net, c->graph, node, &c->plan->choice[n], in, out))
+        if (place_node(c->mesh, v->net, c->graph, node, &c->plan->choice[n], in, out))
             continue;
         good = fault(v, at_key(at_key(c->file, "nodes"), node->name),
                      SAY(v, "node %s of class %s cannot be placed so", node->name, c->graph->name));
@@ -377,7 +391,7 @@ static bool verify_ways(const Class *c)
         const Node *node = &graph->nodes.at[n];
         Json at = at_key(at_key(c->file, "nodes"), node->name);
         Placement in[MAX_IN], out[MAX_OUT];
-        place_node(&v->plan->mesh, v->net, graph, node, &c->plan->choice[n], in, out);
+        place_node(c->mesh, v->net, graph, node, &c->plan->choice[n], in, out);
         for (int k = 0; k < node->ins; k++)
             if (!verify_way(&w, node->in[k], &in[k], at, node->name))
                 return false;
@@ -480,7 +494,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)
         for (int c = 0; c < net->classes.n; c++) {
-            Class class = {&v, net->classes.at[c], &plan->class[c],
+            Class class = {&v, net->classes.at[c], &plan->class[c], plan_mesh(plan, c),
                            at_index(at_key(file, "classes"), c)};
             legal &= pass == 0 ? verify_class(&class) : verify_ways(&class);
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/lower/image_chain.h"
+#include "ir/plan_parts.h"
 
 static int64_t next_prime(int64_t *at)
 {
@@ -315,8 +316,34 @@ static bool copy_choices(const Plan *plan, const Net *net, Plan *image, const Ne
         int mine = small->chain.at[i].class, of = net->chain.at[links->links.at[i].of].class;
         if (net->classes.at[of]->nodes.n != small->classes.at[mine]->nodes.n)
             return false;
-        image->class[mine] = plan->class[of];
+        ClassPlan *class = &image->class[mine];
+        *class = plan->class[of];
+        if (!class->mesh)
+            continue;
+        Mesh *mesh = ARENA_NEW(image->arena, Mesh);
+        *mesh = *class->mesh;
+        for (int a = 0; a < mesh->n; a++)
+            mesh->atom[a].extent = image->mesh.atom[a].extent;
+        class->mesh = mesh;
     }
+    return true;
+}
+
+static void copy_parts(const Plan *plan, Plan *image, const ImageChain *links)
+{
+    if (!plan->part)
+        return;
+    image->part = ARENA_ARRAY(image->arena, int, links->links.n);
+    for (int i = 0; i < links->links.n; i++)
+        image->part[i] = plan->part[links->links.at[i].of];
+}
+
+/* Every class has whole sequences on its ranks. */
+static bool batch_divides(const Plan *plan, const Net *net, const Plan *image, int64_t sequences)
+{
+    for (int c = 0; c < net->classes.n; c++)
+        if (sequences % mesh_extent(&image->mesh, role_atoms(plan_mesh(plan, c), ROLE_DP)) != 0)
+            return false;
     return true;
 }
 
@@ -383,17 +410,18 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     }
     image->micro_batch = plan->micro_batch > 2 ? 2 : plan->micro_batch;
     int dp = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_DP));
+    while (!batch_divides(plan, net, image, image->micro_batch * dp))
+        image->micro_batch++;
     image->job.recipe = "fp64";
     image->job.global_batch = image->micro_batch * dp * image->micro_batches;
-    image->pad_vocabulary = mesh_extent(&image->mesh, role_atoms(&image->mesh, ROLE_TP));
+    AtomSet tp = plan_role_atoms(plan, net, ROLE_TP);
+    image->pad_vocabulary = mesh_extent(&image->mesh, tp);
     image->bucket_bytes = 2000; /* several buckets even here */
     image->room_percent = 0;    /* few tokens fall on experts less evenly than many */
 
     AtomSet *atoms = ARENA_ARRAY(arena, AtomSet, net->dims.n);
     collect_atoms(plan, net, atoms);
-    image->job.sequence =
-        5 * mesh_extent(&image->mesh,
-                        (AtomSet)(atoms[net->sequence] | role_atoms(&image->mesh, ROLE_TP)));
+    image->job.sequence = 5 * mesh_extent(&image->mesh, (AtomSet)(atoms[net->sequence] | tp));
     if (image->zigzag) /* every shard has two runs, of places enough to be told apart */
         image->job.sequence *= 2;
     ImageChain links = image_chain(arena, plan, net, image->chunks);
@@ -403,17 +431,19 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     image->model->root = json_owned(arena, image_model(plan, net, image, atoms, &links));
     image->model->diag = diag;
     Reading reading = {image->micro_batch * dp, image->job.sequence, image->pad_vocabulary,
-                       (image->mesh.ep | image->mesh.etp) != 0};
+                       plan_is_routed(plan, net)};
     Net *small = model_read_as(arena, diag, json_root(image->model), &reading);
     if (!small)
         return NULL;
     CHECK(links.links.n == small->chain.n);
+    copy_parts(plan, image, &links);
     plan_tell(image, small);
     if (!copy_choices(plan, net, image, small, &links)) {
         diag_error(diag, NO_SPAN, "two kinds of layers become one when this model shrinks");
         diag_help(diag, "make their attributes differ by more than a window's length");
         return NULL;
     }
+    plan_share_rows(image, small);
     if (!plan_verify(image, small, diag))
         return NULL;
     *ret_net = small;

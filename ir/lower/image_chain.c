@@ -20,10 +20,17 @@ static void chunk_range(const Plan *plan, int chunks, int chunk, int *ret_begin,
     *ret_end = plan->first_link[to];
 }
 
-/* Another instance needs names of its own, and must fit behind the one before. */
-static bool is_repeatable(const Graph *graph)
+/* Its links hand on what they take as it lies. */
+static bool keeps_placement(const Plan *plan, int class)
 {
-    if (graph->chain_in == NONE || graph->chain_out == NONE)
+    return place_equal(&plan->class[class].boundary_in, &plan->class[class].boundary_out);
+}
+
+/* Another instance needs names of its own, and must fit behind the one before. */
+static bool is_repeatable(const Plan *plan, const Net *net, int class)
+{
+    const Graph *graph = net->classes.at[class];
+    if (!keeps_placement(plan, class) || graph->chain_in == NONE || graph->chain_out == NONE)
         return false;
     for (int p = 0; p < graph->params.n; p++)
         if (!strstr(graph->params.at[p].name, "{i}"))
@@ -53,10 +60,14 @@ static bool has_taken_twin(const Choosing *c, int link)
 }
 
 /* Takes up to `most` links of the class in a range: the first, then twins of taken ones, then the
- * next. Returns how many. */
+ * next; all where they change the placement, for their neighbours rely on it. Returns how many. */
 static int take_class(Choosing *c, int class, int begin, int end, int most)
 {
     int n = 0;
+    bool inner =
+        c->net->classes.at[class]->chain_in != NONE && c->net->classes.at[class]->chain_out != NONE;
+    if (inner && !keeps_placement(c->plan, class))
+        most = end - begin;
     for (int round = 0; round < 3; round++)
         for (int i = begin; i < end && n < (round == 0 ? 1 : most); i++) {
             if (c->net->chain.at[i].class != class || c->taken[i] ||
@@ -81,10 +92,10 @@ ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int chunk
         int begin, end;
         chunk_range(plan, chunks, s, &begin, &end);
         for (int class = 0; class < net->classes.n; class ++) {
-            bool longer = is_repeatable(net->classes.at[class]) && s == 0 && is_uneven(plan);
-            int most = usual + longer;
+            bool again = is_repeatable(plan, net, class);
+            int most = usual + (again && s == 0 && is_uneven(plan));
             int n = take_class(&c, class, begin, end, most);
-            lacking[class] = n > 0 && is_repeatable(net->classes.at[class]) ? most - n : 0;
+            lacking[class] = n > 0 && again ? most - n : 0;
         }
         for (int i = begin; i < end; i++) {
             if (!c.taken[i])

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ir/lower/keep.h"
+#include "ir/plan_parts.h"
 
 const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",      "in",
                                            "out",     "grad_in",  "grad_out", "saved",
@@ -503,16 +504,8 @@ static void alias_in_place(Body *body, const InstList *list)
  * cuts tokens by is a free slice of that: other ranks read the same rows. */
 static Placement data_place(const Body *body)
 {
-    const ClassPlan *plan = body->plan;
-    const Placement *tokens =
-        body->graph->chain_in == NONE ? &plan->boundary_out : &plan->boundary_in;
     Placement data = place_replicate();
-    for (int i = 0; i < tokens->shard[0].n; i++) {
-        int atom = tokens->shard[0].at[i];
-        if (body->mesh->atom[atom].role != ROLE_DP)
-            break;
-        data.shard[0].at[data.shard[0].n++] = (int8_t)atom;
-    }
+    data.shard[0] = class_rows(body->graph, body->plan, body->mesh);
     return data;
 }
 
@@ -543,7 +536,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     *body = (Body){.net = net,
                    .graph = graph,
                    .plan = plan,
-                   .mesh = mesh,
+                   .mesh = class_mesh(plan, mesh),
                    .recipe = recipe,
                    .in = NONE,
                    .out = NONE,
