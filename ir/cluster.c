@@ -9,10 +9,11 @@
  * "memories": [{"name": "dram", "bytes": 256000000000, "read_bytes_per_s": 25000000000,
  * "write_bytes_per_s": 25000000000, "latency_ns": 10000, "tag": "estimated"}, {"name": "nvme",
  * ...}] is what lies behind the memory of a device: its share of the host's, of the host's disks.
+ * "collectives": ["ring", "tree", "nvls"] is how its library reduces and gathers.
  *
- * Every key but `memories`, `notes`, `caution` and `band_permille` is required, the product of the
- * widths is the number of devices, and a ring of n devices takes steps * latency_ns + (bytes on the
- * wire + half_bytes) / bytes_per_s. */
+ * Every key but `memories`, `collectives`, `notes`, `caution` and `band_permille` is required, the
+ * product of the widths is the number of devices, and a ring of n devices takes steps * latency_ns
+ * + (bytes on the wire + half_bytes) / bytes_per_s. */
 #include "ir/cluster.h"
 
 #include <errno.h>
@@ -30,6 +31,49 @@ static const int64_t ns_max = INT64_C(1000000000);
 
 const char *const tag_text[TAG_COUNT] = {"estimated", "calibrated", "measured"};
 const char *const memory_text[MEMORY_COUNT] = {"hbm", "dram", "nvme"};
+const char *const algorithm_text[ALGORITHM_COUNT] = {"ring", "tree", "hierarchical", "nvls",
+                                                     "server"};
+
+void algorithms_put(Str *str, AlgorithmSet set)
+{
+    bool first = true;
+    for (int a = 0; a < ALGORITHM_COUNT; a++) {
+        if (set >> a & 1)
+            str_putf(str, "%s%s", first ? "" : ",", algorithm_text[a]);
+        first &= !(set >> a & 1);
+    }
+}
+
+bool algorithms_parse(Diag *diag, const char *text, AlgorithmSet *ret)
+{
+    AlgorithmSet set = 0;
+    char word[32];
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        bool known = false;
+        for (int a = 0; a < ALGORITHM_COUNT; a++)
+            if (strlen(algorithm_text[a]) == length && memcmp(at, algorithm_text[a], length) == 0) {
+                set |= 1u << a;
+                known = true;
+            }
+        if (!known) {
+            size_t kept = length < sizeof word ? length : sizeof word - 1;
+            memcpy(word, at, kept);
+            word[kept] = '\0';
+            diag_error(diag, NO_SPAN, "no collective algorithm is called '%s'", word);
+            const char *nearest = str_nearest(word, algorithm_text, ALGORITHM_COUNT);
+            diag_help(diag, "%s%s%sthere are ring, tree, hierarchical, nvls and server",
+                      nearest ? "did you mean '" : "", nearest ? nearest : "",
+                      nearest ? "'? " : "");
+            return false;
+        }
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    *ret = set;
+    return true;
+}
 static const char *const target_text[] = {"host", "cuda"};
 
 /* Names end up in reports and in comments of emitted code, so they are plain words. */
@@ -211,10 +255,30 @@ static bool read_stores(Json stores, Cluster *cluster)
     return false;
 }
 
+/* Optional: rings and trees are what every library has. */
+static bool read_collectives(Json names, Cluster *cluster)
+{
+    cluster->collectives = ALGORITHMS_USUAL;
+    if (!names.value)
+        return true;
+    if (!json_want_array(names))
+        return false;
+    if (json_len(names) == 0)
+        return json_fail(names, "no algorithm: nothing could be reduced");
+    cluster->collectives = 0;
+    for (int i = 0; i < json_len(names); i++) {
+        int which = 0;
+        if (!json_word(json_at(names, i), algorithm_text, ALGORITHM_COUNT, &which))
+            return false;
+        cluster->collectives |= 1u << which;
+    }
+    return true;
+}
+
 Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
 {
-    static const char *const keys[] = {"format",  "name",   "notes", "caution",
-                                       "devices", "device", "links", "memories"};
+    static const char *const keys[] = {"format", "name",  "notes",    "caution",    "devices",
+                                       "device", "links", "memories", "collectives"};
     static const char *const formats[] = {"lplan-cluster/1"};
     Cluster *cluster = ARENA_NEW(arena, Cluster);
     int format = 0;
@@ -229,6 +293,7 @@ Cluster *cluster_read(Arena *arena, Diag *diag, Json json)
     good &= read_device(json_get(json, "device"), &cluster->device);
     good &= read_links(json_get(json, "links"), cluster);
     good &= read_stores(json_get(json, "memories"), cluster);
+    good &= read_collectives(json_get(json, "collectives"), cluster);
     if (!good)
         return NULL;
     int64_t product = 1;
@@ -386,6 +451,12 @@ json_t *cluster_json(const Cluster *cluster, Memory farthest)
         with_band(device_json(&cluster->device), cluster->device.band_permille), "links", links);
     if (cluster->caution)
         json_object_set_new(json, "caution", json_string(cluster->caution));
+    json_t *names = cluster->collectives != ALGORITHMS_USUAL ? json_array() : NULL;
+    for (int a = 0; a < ALGORITHM_COUNT && names; a++)
+        if (cluster->collectives >> a & 1)
+            json_array_append_new(names, json_string(algorithm_text[a]));
+    if (names)
+        json_object_set_new(json, "collectives", names);
     json_t *stores = farthest > MEMORY_HBM ? json_array() : NULL;
     for (int m = MEMORY_DRAM; m <= (int)farthest; m++)
         if (cluster->store[m].bytes > 0)

@@ -3,11 +3,30 @@
 #define LPLAN_IR_CLUSTER_H
 
 #include "ir/base/json.h"
+#include "ir/base/str.h"
 
 enum { MAX_LEVELS = 4 };
 
 typedef enum { TAG_ESTIMATED, TAG_CALIBRATED, TAG_MEASURED, TAG_COUNT } Tag;
 extern const char *const tag_text[TAG_COUNT];
+
+/* How a library carries out what a group reduces or gathers: the rows of the table in
+ * ir/lower/link.c, which has their prices and sources. A cluster's file says which there are. */
+typedef enum {
+    ALGORITHM_RING,
+    ALGORITHM_TREE,
+    ALGORITHM_HIERARCHICAL,
+    ALGORITHM_NVLS,   /* the switch of the fastest links adds */
+    ALGORITHM_SERVER, /* one rank keeps the sum: a parameter server */
+    ALGORITHM_COUNT
+} Algorithm;
+extern const char *const algorithm_text[ALGORITHM_COUNT];
+typedef unsigned AlgorithmSet; /* bit a: algorithm a */
+/* Those of a cluster whose file names none. */
+enum { ALGORITHMS_USUAL = 1 << ALGORITHM_RING | 1 << ALGORITHM_TREE };
+/* "ring,tree"; false after an error that names the nearest word. */
+bool algorithms_parse(Diag *diag, const char *text, AlgorithmSet *ret);
+void algorithms_put(Str *str, AlgorithmSet set);
 
 /* One level of links: groups of `width` consecutive lower groups share it. Level 0 joins the
  * devices of a domain. */
@@ -60,6 +79,7 @@ typedef struct Cluster {
     int levels;
     LinkLevel level[MAX_LEVELS];
     Store store[MEMORY_COUNT]; /* but [MEMORY_HBM], which is the device's own */
+    AlgorithmSet collectives;  /* the price takes the fastest of these for each collective */
     JsonDoc *doc;              /* NULL when built in memory */
 } Cluster;
 

@@ -69,6 +69,12 @@ static bool ask_devices(Cli *cli, Problem *problem, int64_t devices)
     return devices == 0 || cluster_resize(cli->diag, problem->cluster, (int)devices);
 }
 
+static bool ask_collectives(Cli *cli, Cluster *cluster)
+{
+    const char *names = cli_value(cli, "collectives", 0);
+    return !names || algorithms_parse(cli->diag, names, &cluster->collectives);
+}
+
 bool ask_problem(Cli *cli, Problem *ret)
 {
     *ret = (Problem){.arena = cli->arena, .diag = cli->diag, .job = job_default()};
@@ -82,7 +88,8 @@ bool ask_problem(Cli *cli, Problem *ret)
     Import import;
     ret->model = import_model(cli->arena, cli->diag, cli->args[0], &import);
     ret->cluster = cluster_load(cli->arena, cli->diag, cli->args[1]);
-    if (!ret->model || !ret->cluster || !ask_recipe(cli, ret) || !ask_optimizer(cli, ret))
+    if (!ret->model || !ret->cluster || !ask_recipe(cli, ret) || !ask_optimizer(cli, ret) ||
+        !ask_collectives(cli, ret->cluster))
         return false;
     for (int i = 0; i < import.notes.n && !cli->quiet; i++)
         fprintf(stderr, "note: %s\n", import.notes.at[i]);

@@ -19,13 +19,17 @@
         {"packed", NULL, "sequences hold documents that do not see each other", false},            \
         {"imbalance", "PERCENT",                                                                   \
          "rows of experts of the fullest device, in % of an even share (150)", false},             \
+        {"collectives", "NAME,...",                                                                \
+         "how groups reduce and gather: the fastest of ring, tree, hierarchical,\n"                \
+         "                            nvls, server (default: the cluster's; ring,tree)",           \
+         false},                                                                                   \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
             "tp cp dp pp ep etp room zero sp recompute mbs schedule chunks layers\n"               \
             "                            tp_by cp_by cp_heads order shard",                        \
             true                                                                                   \
     }
-enum { ASK_FLAG_COUNT = 8 };
+enum { ASK_FLAG_COUNT = 9 };
 
 /* From args[0] (a model file or a Hugging Face config.json) and args[1] (a cluster file or preset).
  * False after errors. */

@@ -163,6 +163,8 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
         return recipe_by_name(value) ||
                diag_error(problem->diag, NO_SPAN, "unknown recipe %s", value);
     }
+    if (str_eq(key, "collectives"))
+        return algorithms_parse(problem->diag, value, &cluster->collectives);
     if (str_eq(key, "optimizer"))
         return job_set_optimizer(problem->arena, problem->diag, value, &problem->job);
     for (size_t i = 0; i < sizeof pin_keys / sizeof *pin_keys; i++)
@@ -177,6 +179,6 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
         }
     diag_error(problem->diag, NO_SPAN, "what-if knows no key %s", key);
     diag_help(problem->diag, "keys are device.FIELD, links.NAME.FIELD, gpus, global_batch, "
-                             "sequence, recipe, optimizer and the pins");
+                             "sequence, recipe, optimizer, collectives and the pins");
     return false;
 }

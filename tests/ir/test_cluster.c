@@ -201,6 +201,9 @@ static void test_bad_clusters_are_located(void **state)
         {"\"latency_ns\": ", "\"latency_us\": 1, \"latency_ns\": ", "latency_us", NULL},
         {"\"notes\": [", "\"notes\": [1, ", "a string", "at /notes/0"},
         {"\"links\": [", "\"links\": [], \"more\": [", "more", NULL},
+        {"\"links\": [", "\"collectives\": [\"ring\", \"rong\"], \"links\": [",
+         "unknown word \"rong\"", "at /collectives/1"},
+        {"\"links\": [", "\"collectives\": [], \"links\": [", "no algorithm", "at /collectives"},
     };
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
         const char *text = changed(rows[i].from, rows[i].to);
@@ -236,11 +239,16 @@ static void test_a_file_is_read(void **state)
     char path[] = "/tmp/lplan-cluster-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
-    const char *text = changed("\"name\": \"host\"", "\"name\": \"mine\"");
+    const char *text =
+        changed("\"name\": \"host\"", "\"name\": \"mine\", \"collectives\": [\"nvls\", \"tree\"]");
     assert_int_equal(write(file, text, strlen(text)), (int)strlen(text));
     close(file);
     Cluster *cluster = load(path);
     assert_string_equal(cluster->name, "mine");
+    assert_int_equal(cluster->collectives, 1u << ALGORITHM_NVLS | 1u << ALGORITHM_TREE);
+    json_t *json = cluster_json(cluster, MEMORY_HBM); /* and is written as it was read */
+    assert_int_equal(json_array_size(json_object_get(json, "collectives")), 2);
+    json_decref(json);
     drop(cluster);
     unlink(path);
 }

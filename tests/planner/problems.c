@@ -88,7 +88,10 @@ static const char *mixtral_config(Arena *arena, int heads, int layers, int vocab
 static Cluster *small_cluster(Arena *arena, Dice *rng, int inner, int outer)
 {
     Cluster *cluster = ARENA_NEW(arena, Cluster);
-    *cluster = (Cluster){.name = "random", .devices = inner * outer, .levels = outer > 1 ? 2 : 1};
+    *cluster = (Cluster){.name = "random",
+                         .devices = inner * outer,
+                         .levels = outer > 1 ? 2 : 1,
+                         .collectives = ALGORITHMS_USUAL};
     cluster->device = (Device){.name = "toy",
                                .memory_bytes = dice(rng, 400, 4000) << 10,
                                .margin_bytes = 1 << 10,

@@ -97,6 +97,77 @@ static void test_small_messages_take_trees(void **state)
     arena_free(arena);
 }
 
+static int64_t reduce_ns(Cluster *cluster, const Mesh *mesh, AlgorithmSet set, MoveKind kind,
+                         int64_t bytes)
+{
+    AtomList all = all_atoms(mesh);
+    cluster->collectives = set;
+    Move move = {.kind = kind, .atoms = all, .monoid = MONOID_SUM};
+    return price_collective(cluster, mesh, kind, &all, wire_bytes(mesh, &move, bytes, 1));
+}
+
+/* Against the formulas by hand: 4 nodes of 8, 320 and 46 GB/s. */
+static void test_one_table_of_algorithms(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("price");
+    Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 32, 32, 128, "bf16");
+    Cluster *cluster = problem->cluster;
+    assert_int_equal(cluster->collectives, ALGORITHMS_USUAL);
+    Mesh mesh = mesh_of(cluster, problem->diag, 1, 32);
+    const double near = 320e9, far = 46e9, s = 32.0 * 1048576 * 32;
+    const double ring = 1e9 * (2 * s * 31 / 32 + 2e6) / near;
+    assert_true(ring > 1e9 * (2 * s * 31 / 32 + 32e6) / (far * 8));
+    const struct {
+        Algorithm algorithm;
+        double ns;
+    } rows[] = {
+        /* 28 hops inside and 3 across, twice; eight ports share what crosses, so that the links
+         * inside are the slower ones */
+        {ALGORITHM_RING, 2 * (28 * 1000 + 3 * 8000) + ring},
+        {ALGORITHM_TREE, 2 * (3 * 1000 + 2 * 8000) + ring * (1 + 1.0 / 9)},
+        {ALGORITHM_HIERARCHICAL, 2 * (7 * 1000 + 1e9 * (s * 7 / 8 + 2e6) / near + 3 * 8000 +
+                                      1e9 * (s / 8 * 3 / 4 + 4e6) / far)},
+        {ALGORITHM_NVLS, 25000 + 1e9 * (s + 2e6) / near / 0.85 +
+                             2 * (3 * 8000 + 1e9 * (s / 8 * 3 / 4 + 4e6) / far)},
+        {ALGORITHM_SERVER, 2 * (1000 + 8000) + 1e9 * (s * 24 + 4e6) / far},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t ns =
+            reduce_ns(cluster, &mesh, 1u << rows[i].algorithm, MOVE_ALL_REDUCE, (int64_t)s);
+        if ((double)ns < rows[i].ns * 0.999 || (double)ns > rows[i].ns * 1.001)
+            fail_msg("%s: %lld ns, by hand %.0f", algorithm_text[rows[i].algorithm], (long long)ns,
+                     rows[i].ns);
+    }
+    /* the fastest of a set is taken, and named */
+    AtomList all = all_atoms(&mesh);
+    for (int64_t bytes = 1024; bytes <= gib; bytes *= 32) {
+        int64_t best = INT64_MAX;
+        for (int a = 0; a < ALGORITHM_COUNT; a++) {
+            int64_t ns = reduce_ns(cluster, &mesh, 1u << a, MOVE_REDUCE_SCATTER, bytes);
+            best = ns < best ? ns : best;
+        }
+        AlgorithmSet every = (1u << ALGORITHM_COUNT) - 1;
+        assert_int_equal(reduce_ns(cluster, &mesh, every, MOVE_REDUCE_SCATTER, bytes), best);
+        Algorithm named =
+            collective_algorithm(cluster, &mesh, MOVE_REDUCE_SCATTER, &all, bytes / 32 * 31);
+        assert_int_equal(reduce_ns(cluster, &mesh, 1u << named, MOVE_REDUCE_SCATTER, bytes), best);
+    }
+    assert_int_equal(collective_algorithm(cluster, &mesh, MOVE_ALL_TO_ALL, &all, 1),
+                     ALGORITHM_COUNT);
+    /* a switch joins nobody where each node has one rank: rings are always there */
+    Mesh spread = mesh_of(cluster, problem->diag, 8, 4);
+    AtomList across = {0};
+    for (int a = spread.n - 1; a >= 0; a--)
+        if (spread.atom[a].role == ROLE_DP)
+            across.at[across.n++] = (int8_t)a;
+    cluster->collectives = 1u << ALGORITHM_NVLS;
+    assert_int_equal(collective_algorithm(cluster, &spread, MOVE_ALL_REDUCE, &across, gib),
+                     ALGORITHM_RING);
+    problem_free(problem);
+    arena_free(arena);
+}
+
 static void test_boundaries_between_stages(void **state)
 {
     (void)state;
@@ -142,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_compute_grows),
         cmocka_unit_test(test_a_group_uses_the_links_of_all_its_ranks),
         cmocka_unit_test(test_small_messages_take_trees),
+        cmocka_unit_test(test_one_table_of_algorithms),
         cmocka_unit_test(test_boundaries_between_stages),
         cmocka_unit_test(test_resize_is_reading_again),
     };
