@@ -21,8 +21,9 @@ static const char *float_text(BodyPrinter *p, double x)
     return arena_printf(p->t->arena, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
 }
 
-/* q is b s A d, k is b t B d, v is b t B e, B a prefix of A. */
-static void print_attention_shape(BodyPrinter *p, const Node *node, const int *in)
+/* q is b s A d, k is b t B d, v is b t B e, B a prefix of A. `wide`: what it makes is summed on in
+ * fp32. */
+static void print_attention_shape(BodyPrinter *p, const Node *node, const int *in, bool wide)
 {
     const Graph *graph = p->body->graph;
     const Copy *q = body_copy(p, in[0]), *k = body_copy(p, in[1]), *v = body_copy(p, in[2]);
@@ -63,6 +64,8 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
         emit_line(p->emit, ".run = %lld, .runs = %lld,",
                   (long long)(net->dims.at[net->sequence].extent / net->runs),
                   (long long)net->runs);
+    if (wide)
+        emit_line(p->emit, ".wide = 1,");
     p->emit->depth--;
     emit_line(p->emit, "};");
     note_widths(p->t, d, e);
@@ -72,16 +75,16 @@ bool trainer_print_attention(BodyPrinter *p, const Node *node, const int *in, co
 {
     /* Slopes and starts, which come behind, are in the shape. */
     int operands = node->op == OP_ATTENTION ? 3 : 6;
-    bool fine = true;
+    bool fine = true, wide = body_copy(p, out[0])->dtype != p->body->recipe->activation;
     for (int k = 0; k < operands; k++)
         fine = fine && body_takes(p, node, in[k], k < 4);
     for (int k = 0; k < node->outs; k++)
-        fine = fine && body_takes(p, node, out[k], node->op != OP_ATTENTION || k == 0);
+        fine = fine && body_takes(p, node, out[k], !wide && (node->op != OP_ATTENTION || k == 0));
     if (!fine)
         return false;
     emit_line(p->emit, "{");
     p->emit->depth++;
-    print_attention_shape(p, node, in);
+    print_attention_shape(p, node, in, wide);
     Str args = str_new(p->t->arena);
     for (int k = 0; k < operands; k++)
         str_putf(&args, ", %s", body_reads(p, in[k]));

@@ -31,6 +31,11 @@ static const char *index_text(BodyPrinter *p, const AtomList *list)
 
 static void print_slice(BodyPrinter *p, const Move *move, int in, int out)
 {
+    if (move->to == NONE && body_copy(p, in)->dtype != body_copy(p, out)->dtype) {
+        emit_line(p->emit, "lp_real_store(%lld, %s, %s);", (long long)body_copy(p, out)->elements,
+                  body_writes(p, out), body_reads(p, in));
+        return;
+    }
     if (move->to == NONE) {
         emit_line(p->emit, "memcpy(%s, %s, %lld);", body_writes(p, out), body_reads(p, in),
                   (long long)body_copy(p, out)->bytes);
@@ -268,7 +273,8 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
     }
 }
 
-/* Results of turns are joined in fp32: those of a softmax are stored so too, sums as they are. */
+/* Results of turns are joined in fp32: those of a softmax are stored so too, sums as lowering said.
+ */
 bool trainer_print_merge(BodyPrinter *p, const Inst *inst)
 {
     for (int k = 0; k < inst->outs; k++) {

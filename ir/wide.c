@@ -95,6 +95,18 @@ static void widen_back(Graph *graph, ValueId id)
     }
 }
 
+bool letter_counts_tokens(const Graph *graph, const Node *node, int letter)
+{
+    const Net *net = graph->net;
+    for (int k = 0; k < node->ins; k++) {
+        const Value *in = &graph->values.at[node->in[k]];
+        for (int a = 0; a < in->axes; a++)
+            if (node->sig.in[k][a] == letter)
+                return net->dims.at[in->dim[a]].kind == DIM_BATCH || in->dim[a] == net->sequence;
+    }
+    return false;
+}
+
 void graph_widen(Graph *graph)
 {
     const Node *last = &graph->nodes.at[graph->nodes.n - 1];

@@ -11,5 +11,8 @@
 /* Marks the outputs of the last node; behind a choice also the scores it was made from and what
  * already reads them. */
 void graph_widen(Graph *graph);
+/* Is a sum over this letter of the node one over tokens, hence wide? (wide.c's rule for values,
+ * of a sum that does not come about inside one kernel.) */
+bool letter_counts_tokens(const Graph *graph, const Node *node, int letter);
 
 #endif

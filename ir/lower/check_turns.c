@@ -4,7 +4,8 @@
  * Each copy has the set of turns whose results are in it. A kernel of turn j makes {j}, or adds j
  * to what is there without it: in its own block, or as a term. A merge makes the union of sets that
  * share nothing, passing on keeps it; whoever else reads a copy must find it at home and all turns
- * in it. Turns of which no rank sees anything are in it from the start. */
+ * in it. Turns of which no rank sees anything are in it from the start. Until then a sum over
+ * tokens is as wide as gradients are. */
 #include "ir/lower/check_in.h"
 #include "ir/lower/turns.h"
 
@@ -20,6 +21,22 @@ static bool wrong(const Passing *r, int copy, const char *what)
 {
     return check_fault(r->check, "class %s: %s %s", r->body->graph->name,
                        r->body->copies.at[copy].name, what);
+}
+
+/* The letter along which turns are summed has the batch or the sequence, and more are to come. */
+static bool wide_enough(const Passing *r, const Node *node, int letter, int id)
+{
+    const Copy *copy = &r->body->copies.at[id];
+    bool tokens = false;
+    for (int k = 0; k < node->ins; k++) {
+        const Value *value = &r->body->graph->values.at[node->in[k]];
+        for (int a = 0; a < value->axes; a++)
+            tokens |= node->sig.in[k][a] == letter &&
+                      (value->dim[a] == r->body->net->sequence ||
+                       r->body->net->dims.at[value->dim[a]].kind == DIM_BATCH);
+    }
+    return !tokens || copy->dtype == r->body->recipe->gradient ||
+           wrong(r, id, "is a sum over tokens that is rounded in every turn");
 }
 
 static bool at_home(const Passing *r, const Inst *inst)
@@ -98,8 +115,11 @@ static bool check_turn(Passing *r, const Inst *inst, const AtomList *ring)
             good = wrong(r, id, "holds another rank's block than this turn's");
         if (in && ~r->turns[id] != 0)
             good = wrong(r, id, "is read before all blocks are in it");
-        if (!in)
+        if (!in) {
             good &= check_result(r, inst, k - node->ins, ring, whole);
+            if (inst->adds >> (k - node->ins) & 1)
+                good &= wide_enough(r, node, pass, id);
+        }
     }
     return good;
 }
@@ -133,8 +153,11 @@ static bool check_merge(Passing *r, const Inst *inst)
         int stay = body->plan->choice[value->made].atom[ring.n ? ring.at[0] : 0] - CHOICE_LETTER;
         bool here = has_letter(body, node->sig.out[value->out], inst->out[k], stay);
         Monoid monoid = here ? op_info[node->op].monoid : MONOID_SUM;
+        int pass = body->plan->choice[value->made].travel[ring.n ? ring.at[0] : 0] - CHOICE_LETTER;
         if (inst->monoid != monoid || (monoid == MONOID_LSE && value->out != k))
             good = wrong(r, inst->out[k], "is joined in another way than its op says");
+        for (int p = 0; p < 3; p++)
+            good &= wide_enough(r, node, here ? pass : stay, p == 2 ? inst->out[k] : part[p]);
         for (int p = 0; p < 2; p++) {
             const Copy *from = &body->copies.at[part[p]];
             if (from->value != to->value || !place_equal(&from->place, &to->place) ||

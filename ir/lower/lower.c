@@ -1,5 +1,4 @@
-/* lower.c - a class and its plan become a body: placements to instructions, moves derived, backward
- * fed from what is kept.
+/* lower.c - a class and its plan become a body: nodes placed, moves derived, backward fed.
  *
  * One walk over the nodes in order. A value is a set of copies; each use takes the cheapest
  * existing one and the moves in between become instructions. Between the lists only saved copies,
@@ -67,6 +66,26 @@ Inst *lower_inst(Lowering *lo, InstKind kind)
     Inst *inst = &vec_push(lo->arena, &lo->insts);
     *inst = (Inst){.kind = kind, .flow = FLOW_FORWARD};
     return inst;
+}
+
+void lower_widen(Lowering *lo, int copy)
+{
+    Copy *wide = &lo->body->copies.at[copy];
+    wide->dtype = lo->body->recipe->gradient;
+    wide->bytes = wide->elements * dtype_bytes(wide->dtype);
+}
+
+/* A slice that cuts nothing. */
+int lower_own_copy(Lowering *lo, ValueId id, int copy, Home home)
+{
+    Placement place = lo->body->copies.at[copy].place;
+    int own = lower_copy(lo, id, &place, home);
+    Inst *inst = lower_inst(lo, INST_MOVE);
+    inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
+    inst->ins = inst->outs = 1;
+    inst->in[0] = copy;
+    inst->out[0] = own;
+    return own;
 }
 
 /* The choices that a move of rows goes by; `source` where they themselves are cut. */
@@ -263,8 +282,7 @@ static void accumulate_gradient(Lowering *lo, int param)
     if (direct) {
         Copy *copy = &body->copies.at[source];
         copy->home = HOME_ACC;
-        copy->dtype = body->recipe->gradient;
-        copy->bytes = copy->elements * dtype_bytes(copy->dtype);
+        lower_widen(lo, source);
         copy->param = param;
         body->acc_copy[param] = source;
         return;
@@ -280,19 +298,6 @@ static void accumulate_gradient(Lowering *lo, int param)
     inst->out[0] = acc;
 }
 
-/* The same values in memory of their own: a slice that cuts nothing. */
-static int own_copy(Lowering *lo, ValueId id, int copy, Home home)
-{
-    Placement place = lo->body->copies.at[copy].place;
-    int own = lower_copy(lo, id, &place, home);
-    Inst *inst = lower_inst(lo, INST_MOVE);
-    inst->move = (Move){.kind = MOVE_SLICE, .from = NONE, .to = NONE};
-    inst->ins = inst->outs = 1;
-    inst->in[0] = copy;
-    inst->out[0] = own;
-    return own;
-}
-
 /* The copy of a forward value that survives until backward, chosen by the plan: one that forward
  * makes or a free view. */
 static void save_value(Lowering *lo, ValueId id)
@@ -304,7 +309,7 @@ static void save_value(Lowering *lo, ValueId id)
     if (saved->home == HOME_TEMP)
         saved->home = HOME_SAVED;
     else if (saved->home == HOME_OUT)
-        copy = own_copy(lo, id, copy, HOME_SAVED); /* the next link owns that buffer */
+        copy = lower_own_copy(lo, id, copy, HOME_SAVED); /* the next link owns that buffer */
     vec_push(lo->arena, &lo->made[id]) = copy;
 }
 
@@ -363,9 +368,7 @@ static void lower_forward(Lowering *lo, const bool *needed)
     if (graph->loss != NONE) {
         body->loss = lo->have[graph->loss].at[0];
         body->copies.at[body->loss].home = HOME_ACC;
-        body->copies.at[body->loss].dtype = body->recipe->gradient;
-        body->copies.at[body->loss].bytes =
-            body->copies.at[body->loss].elements * dtype_bytes(body->recipe->gradient);
+        lower_widen(lo, body->loss);
     }
     for (int v = 0; v < graph->values.n; v++)
         if (is_saved(body, needed, v) && lo->made[v].n == 0)
@@ -427,7 +430,7 @@ static void hand_gradient_back(Lowering *lo)
     if (body->copies.at[made].home == HOME_TEMP && !again)
         body->copies.at[made].home = HOME_GRAD_OUT;
     else
-        made = own_copy(lo, graph->grad_out, made, HOME_GRAD_OUT);
+        made = lower_own_copy(lo, graph->grad_out, made, HOME_GRAD_OUT);
     body->grad_out = made;
 }
 

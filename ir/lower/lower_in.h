@@ -21,6 +21,10 @@ typedef struct Lowering {
  * next one. */
 int lower_copy(Lowering *lo, ValueId id, const Placement *place, Home home);
 Inst *lower_inst(Lowering *lo, InstKind kind);
+/* The copy is as wide as gradients are. */
+void lower_widen(Lowering *lo, int copy);
+/* The same values in memory of their own, as wide as the value is. */
+int lower_own_copy(Lowering *lo, ValueId id, int copy, Home home);
 /* The copy may serve later uses of the value. */
 void lower_remember(Lowering *lo, ValueId value, int copy);
 /* The copy of a value under a placement, moved from the cheapest copy there is. */

@@ -6,11 +6,14 @@
  * merged here by the op's monoid; those that lack it are sums that travel with their block and
  * arrive at home complete. What has both letters stays whole, and a turn reads or writes its block
  * of it. Every block has its turn on every rank, but for turns in which masks hide all blocks
- * whole: those are passed over in one move (Liu et al. 2023, ring attention; for the merge Dao et
- * al. 2022; Wang et al. 2023, gathers and scatters of sums that hide behind products).
+ * whole: those are passed over in one move. A result that turns sum over tokens is wide until all
+ * of them are in it, as any sum over tokens is (wide.h), and is rounded then (Liu et al. 2023, ring
+ * attention; for the merge Dao et al. 2022; Wang et al. 2023, gathers and scatters of sums that
+ * hide behind products).
  */
 #include "ir/lower/lower_in.h"
 #include "ir/lower/turns.h"
+#include "ir/wide.h"
 
 #include <string.h>
 
@@ -45,9 +48,11 @@ static bool on_ring(const Turns *t, const Placement *place)
     return (place_sharded(place) & list_set(&t->ring)) != 0;
 }
 
-static int part_copy(Turns *t, ValueId id, const Placement *place, int turn)
+static int part_copy(Turns *t, ValueId id, const Placement *place, int turn, bool wide)
 {
     int copy = lower_copy(t->lo, id, place, HOME_TEMP);
+    if (wide)
+        lower_widen(t->lo, copy);
     if (turn != 0) {
         t->lo->body->copies.at[copy].ring = t->ring;
         t->lo->body->copies.at[copy].turn = turn;
@@ -65,6 +70,20 @@ static Part result_part(const Turns *t, int k, const Placement *out)
         return PART_TRAVELS;
     const OpInfo *info = &op_info[t->node->op];
     return info->monoid == MONOID_SUM && kernel_info[info->form].in_place ? PART_ADDS : PART_MERGES;
+}
+
+/* Do turns sum this result over tokens? What travels is summed along the letter that stays. */
+static bool part_is_wide(const Turns *t, Part how)
+{
+    int atom = t->ring.at[0];
+    int letter = (how == PART_TRAVELS ? t->choice->atom : t->choice->travel)[atom] - CHOICE_LETTER;
+    return how != PART_BLOCK && letter_counts_tokens(t->lo->body->graph, t->node, letter);
+}
+
+static bool is_widened(const Turns *t, int copy)
+{
+    const Copy *c = &t->lo->body->copies.at[copy];
+    return c->dtype != value_dtype(t->lo->body->graph, c->value, t->lo->body->recipe);
 }
 
 /* A ring in place of a gather has room for all blocks: another node may have passed this one on.
@@ -88,7 +107,7 @@ static int pass_on(Turns *t, int copy, int by)
 {
     const Copy *from = &t->lo->body->copies.at[copy];
     Placement place = from->place;
-    int target = part_copy(t, from->value, &place, (from->turn + by) % t->n);
+    int target = part_copy(t, from->value, &place, (from->turn + by) % t->n, is_widened(t, copy));
     Inst *inst = lower_inst(t->lo, INST_MOVE);
     inst->flow = t->node->flow;
     inst->move = (Move){.kind = MOVE_ROTATE, .atoms = t->ring, .from = NONE, .to = NONE, .by = by};
@@ -105,7 +124,7 @@ static void merge_parts(Turns *t, Monoid monoid, int turn, int n, const int *par
     for (int k = 0; k < n; k++) {
         const Copy *copy = &t->lo->body->copies.at[part[k]];
         Placement place = copy->place;
-        made[k] = part_copy(t, copy->value, &place, copy->turn);
+        made[k] = part_copy(t, copy->value, &place, copy->turn, is_widened(t, part[k]));
     }
     Inst *inst = lower_inst(t->lo, INST_MERGE);
     inst->flow = t->node->flow;
@@ -177,7 +196,8 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
             bool again = turn > 0 && (how[k] == PART_ADDS || how[k] == PART_BLOCK);
             part[k] = again
                           ? ret_result[k]
-                          : part_copy(&t, node->out[k], &out[k], how[k] == PART_TRAVELS ? turn : 0);
+                          : part_copy(&t, node->out[k], &out[k], how[k] == PART_TRAVELS ? turn : 0,
+                                      part_is_wide(&t, how[k]));
             adds = (uint8_t)(adds | (again && how[k] == PART_ADDS) << k);
         }
         Inst *inst = lower_kernel(lo, id, now, part);
@@ -190,4 +210,7 @@ void lower_turns(Lowering *lo, NodeId id, const AtomList *ring, const int *opera
         for (int k = 0; k < node->ins; k++)
             now[k] = next[k];
     }
+    for (int k = 0; k < node->outs; k++)
+        if (is_widened(&t, ret_result[k]))
+            ret_result[k] = lower_own_copy(lo, node->out[k], ret_result[k], HOME_TEMP);
 }

@@ -140,7 +140,7 @@ static const char *explain(const Explain *at, int index)
     const Body *body = at->body;
     const Inst *inst = &at->list->at[index];
     const Move *move = &inst->move;
-    const Copy *copy = &body->copies.at[inst->in[0]];
+    const Copy *copy = &body->copies.at[inst->in[0]], *into = &body->copies.at[inst->out[0]];
     const char *name = body->graph->values.at[copy->value].name;
     AtomSet atoms = list_set(&move->atoms);
     Str text = str_new(at->arena);
@@ -176,8 +176,9 @@ static const char *explain(const Explain *at, int index)
         break;
     case MOVE_SLICE:
         str_putf(&text,
-                 move->to == NONE ? "keep %s, which the next layer will overwrite"
-                                  : "keep this rank's shard of %s along ",
+                 move->to != NONE             ? "keep this rank's shard of %s along "
+                 : copy->dtype != into->dtype ? "round %s, in which all blocks are now"
+                                              : "keep %s, which the next layer will overwrite",
                  name);
         if (move->to != NONE)
             put_dim(&text, body, copy->value, move->to);

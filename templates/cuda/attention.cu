@@ -6,6 +6,8 @@
  *     LP_BENT         1: softcap, slopes, chunk and starts count; else none is looked at
  *     LP_ATTENTION_T  type of q, k, v, o, dout: float or lp_bf16
  *     LP_GRADIENT_T   type of dq, dk, dv: float or lp_bf16
+ *     LP_RESULT_T     type of the o that forward writes, float where blocks of keys pass by;
+ *                     LP_ATTENTION_T when it is not defined
  * Launch: LP_ATTENTION_THREADS threads and LP_ATTENTION_BYTES of dynamic shared memory;
  *     lp_attention_forward, lp_attention_backward_q   grid (tiles of s, g * r, b)
  *     lp_attention_backward_kv                        grid (tiles of t, g, b)
@@ -20,6 +22,9 @@
 #endif
 #ifndef LP_BENT
 #define LP_BENT 0
+#endif
+#ifndef LP_RESULT_T
+#define LP_RESULT_T LP_ATTENTION_T
 #endif
 #define LP_ROWS (LP_D <= 64 && LP_DV <= 64 ? 64 : 32)
 #define LP_ATTENTION_THREADS 256
@@ -51,6 +56,7 @@ struct LpAttention {
     unsigned below;
     float kept;
     long long run, runs;
+    int wide; /* told by LP_RESULT_T and LP_GRADIENT_T here */
 };
 
 extern __shared__ float lp_shared[];
@@ -309,7 +315,7 @@ LP_DEVICE void lp_softmax_step(float (&s)[LP_SHARE][LP_SHARE], float (&peak)[LP_
 extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     lp_attention_forward(const LpAttention a, const LP_ATTENTION_T *__restrict__ q,
                          const LP_ATTENTION_T *__restrict__ k, const LP_ATTENTION_T *__restrict__ v,
-                         LP_ATTENTION_T *__restrict__ o, float *__restrict__ l)
+                         LP_RESULT_T *__restrict__ o, float *__restrict__ l)
 {
     float *qs = lp_shared;
     float *ks = qs + LP_ROWS * LP_PITCH(LP_D);

@@ -3,6 +3,7 @@
  * Parameters, defined before this text (a program holds one instance):
  *     LP_D            head width, a multiple of 16 up to 128
  *     LP_GRADIENT_T   type of dq, dk, dv: float or lp_bf16
+ *     LP_RESULT_T     type of the o that forward writes, as in attention.cu; else lp_bf16
  * Launch: LP_ATTENTION_THREADS threads and LP_ATTENTION_BYTES of dynamic shared memory, grids as in
  * attention.cu with tiles of LP_ROWS. Rows start at multiples of 16 bytes: strides are multiples of
  * 8. Layouts, masks and empty rows are those of host/attention.c. sm_80.
@@ -13,6 +14,9 @@
  * next product. Weights are rounded to bf16 there, sums are fp32. No atomics: the same bits every
  * run. */
 
+#ifndef LP_RESULT_T
+#define LP_RESULT_T lp_bf16
+#endif
 #define LP_ROWS 64
 #define LP_COLUMNS (LP_D <= 64 ? 64 : 32)
 #define LP_ATTENTION_THREADS 128
@@ -43,6 +47,7 @@ struct LpAttention {
     unsigned below;
     float kept;
     long long run, runs;
+    int wide; /* told by LP_RESULT_T and LP_GRADIENT_T here */
 };
 
 extern __shared__ __align__(16) unsigned char lp_shared[];
@@ -247,7 +252,7 @@ LP_DEVICE void lp_softmax_step(float (&s)[LP_SCORES][4], float (&peak)[2], float
 extern "C" __global__ void __launch_bounds__(LP_ATTENTION_THREADS)
     lp_attention_forward(const LpAttention a, const lp_bf16 *__restrict__ q,
                          const lp_bf16 *__restrict__ k, const lp_bf16 *__restrict__ v,
-                         lp_bf16 *__restrict__ o, float *__restrict__ l)
+                         LP_RESULT_T *__restrict__ o, float *__restrict__ l)
 {
     lp_bf16 *qs = (lp_bf16 *)lp_shared;
     lp_bf16 *ks = qs + LP_ROWS * LP_PITCH;

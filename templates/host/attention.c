@@ -16,7 +16,8 @@
  * With runs > 0 rows are places of a sequence dealt out, and positions above those of lp_position:
  * tiles end where a run does.
  *
- * Tensors of the sequence are LpReal (real.h), l, delta and all scratch fp32. Layout: q, dq
+ * Tensors of the sequence are LpReal (real.h), but for results that are asked to be wide; l, delta
+ * and all scratch are fp32. Layout: q, dq
  * [b][s][g][r][d]; o, dout [b][s][g][r][e]; k, dk [b][t][g][d]; v, dv [b][t][g][e]; l, delta
  * [b][s][g][r]. The strides are of one position, so that q, k, v may be parts of one wider row. A
  * row that sees no key gets o = 0 and l = -inf, and no gradient.
@@ -34,11 +35,30 @@
 #include "templates/host/real.h"
 #include "templates/host/tile.h"
 
-/* One query tile of one head. q, o point at its first row, k and v at the head's row 0, l at its
+/* Row `row` of n numbers, times a factor, at element `at` of a result. */
+static LP_INLINE void lp_attention_store(const LpAttention *a, void *result, long at, int n,
+                                         const float *row, float factor)
+{
+    if (LP_REAL_NARROW && !a->wide) {
+        LpReal *out = (LpReal *)result + at;
+#pragma omp simd
+        for (int x = 0; x < n; x++) {
+            out[x] = lp_real_of_float(row[x] * factor);
+        }
+        return;
+    }
+    float *out = (float *)result + at;
+#pragma omp simd
+    for (int x = 0; x < n; x++) {
+        out[x] = row[x] * factor;
+    }
+}
+
+/* One query tile of one head. q, o + o_at are its first row, k and v at the head's row 0, l at its
  * first row with step l_step. */
 static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *all, const LpSight *sight,
                                                       LpSpan tile, const LpReal *q, const LpReal *k,
-                                                      const LpReal *v, LpReal *o, float *l,
+                                                      const LpReal *v, void *o, long o_at, float *l,
                                                       long l_step, float *scratch)
 {
     LpAttention here = lp_attention_at(all, tile);
@@ -101,12 +121,8 @@ static LP_MAYBE_UNUSED void lp_attention_forward_tile(const LpAttention *all, co
     }
     for (int i = 0; i < queries; i++) {
         const float *row = acc + (long)i * ep;
-        LpReal *out = o + i * a->o_stride;
         const float inverse = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
-#pragma omp simd
-        for (int x = 0; x < a->e; x++) {
-            out[x] = lp_real_of_float(row[x] * inverse);
-        }
+        lp_attention_store(a, o, o_at + i * a->o_stride, a->e, row, inverse);
         l[i * l_step] = peak[i] + lp_logf(sum[i]);
     }
 }
@@ -119,7 +135,7 @@ static LP_INLINE int lp_tile_order(int index, int count)
 }
 
 static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpReal *q,
-                                                 const LpReal *k, const LpReal *v, LpReal *o,
+                                                 const LpReal *k, const LpReal *v, void *o,
                                                  float *l, void *scratch, int threads)
 {
     const int tiles = lp_query_tiles(a);
@@ -139,9 +155,9 @@ static LP_MAYBE_UNUSED void lp_attention_forward(const LpAttention *a, const LpR
             const LpSight sight = lp_attention_sight(a, batch, head);
             lp_attention_forward_tile(a, &sight, tile, q + row * a->q_stride + (long)head * a->d,
                                       k + batch * a->t * a->k_stride + kv * a->d,
-                                      v + batch * a->t * a->v_stride + kv * a->e,
-                                      o + row * a->o_stride + (long)head * a->e,
-                                      l + row * heads + head, heads, mine);
+                                      v + batch * a->t * a->v_stride + kv * a->e, o,
+                                      row * a->o_stride + (long)head * a->e, l + row * heads + head,
+                                      heads, mine);
         }
     }
 }
@@ -326,7 +342,8 @@ static LP_MAYBE_UNUSED void lp_backward_pair(const LpAttention *a, const LpBackw
 typedef struct LpBackwardHead {
     const LpReal *q, *k, *v, *dout;
     const float *l, *delta;
-    LpReal *dq, *dk, *dv;
+    void *dq, *dk, *dv;
+    long dq_at, dk_at, dv_at; /* their first elements of the head */
     LpSight sight;
 } LpBackwardHead;
 
@@ -368,11 +385,7 @@ static LP_MAYBE_UNUSED void lp_backward_queries(const LpAttention *all, const Lp
     }
     for (int i = 0; want_dq && i < queries; i++) {
         const float *row = w->dq + (long)i * dp;
-        LpReal *out = h->dq + (i0 + i) * a->dq_stride;
-#pragma omp simd
-        for (int x = 0; x < a->d; x++) {
-            out[x] = lp_real_of_float(row[x] * a->scale);
-        }
+        lp_attention_store(a, h->dq, h->dq_at + (i0 + i) * a->dq_stride, a->d, row, a->scale);
     }
 }
 
@@ -389,37 +402,39 @@ static LP_INLINE LpBackwardHead lp_backward_head(const LpAttention *a, const LpB
         .dout = all->dout + batch * a->s * a->do_stride + (long)head * a->e,
         .l = all->l + batch * a->s * heads + head,
         .delta = all->delta + batch * a->s * heads + head,
-        .dq = all->dq + batch * a->s * a->dq_stride + q,
-        .dk = all->dk + batch * a->t * a->dk_stride + kv * a->d,
-        .dv = all->dv + batch * a->t * a->dv_stride + kv * a->e,
+        .dq = all->dq,
+        .dk = all->dk,
+        .dv = all->dv,
+        .dq_at = batch * a->s * a->dq_stride + q,
+        .dk_at = batch * a->t * a->dk_stride + kv * a->d,
+        .dv_at = batch * a->t * a->dv_stride + kv * a->e,
         .sight = lp_attention_sight(a, batch, head),
     };
     return h;
 }
 
-/* The sums of keys from `from` on, whose results are dk and dv. */
+/* The sums of a head's keys from `from` on. */
 static LP_INLINE LpBackwardSums lp_backward_sums(const LpAttention *a, const LpBackwardTile *w,
-                                                 LpReal *dk, LpReal *dv, int from)
+                                                 const LpBackwardHead *h, int from)
 {
 #if LP_REAL_NARROW
-    (void)dk;
-    (void)dv;
+    (void)h;
     return (LpBackwardSums){w->dk, w->dv, LP_TILE_ROUND(a->d), LP_TILE_ROUND(a->e), from};
 #else
     (void)w;
-    return (LpBackwardSums){dk, dv, a->dk_stride, a->dv_stride, from};
+    return (LpBackwardSums){(float *)h->dk + h->dk_at + from * a->dk_stride,
+                            (float *)h->dv + h->dv_at + from * a->dv_stride, a->dk_stride,
+                            a->dv_stride, from};
 #endif
 }
 
-/* Sums that are not their result are rounded to it. */
-static LP_MAYBE_UNUSED void lp_backward_round(int rows, int n, const float *sums, long sums_stride,
-                                              LpReal *out, long stride)
+/* Sums that are not their result are stored to it. */
+static LP_MAYBE_UNUSED void lp_backward_store(const LpAttention *a, int rows, int n,
+                                              const float *sums, long sums_stride, void *result,
+                                              long at, long stride)
 {
     for (int i = 0; LP_REAL_NARROW && i < rows; i++) {
-#pragma omp simd
-        for (int x = 0; x < n; x++) {
-            out[i * stride + x] = lp_real_of_float(sums[i * sums_stride + x]);
-        }
+        lp_attention_store(a, result, at + i * stride, n, sums + i * sums_stride, 1.0f);
     }
 }
 
@@ -429,9 +444,7 @@ static LP_MAYBE_UNUSED void lp_backward_keys(const LpAttention *a, const LpBackw
                                              int from, int to, int want_dq)
 {
     const LpBackwardHead first = lp_backward_head(a, all, batch, group * a->r);
-    LpReal *dk = first.dk + from * a->dk_stride;
-    LpReal *dv = first.dv + from * a->dv_stride;
-    const LpBackwardSums sums = lp_backward_sums(a, w, dk, dv, from);
+    const LpBackwardSums sums = lp_backward_sums(a, w, &first, from);
     const int tiles = lp_query_tiles(a);
     lp_clear_rows(to - from, a->d, sums.dk, sums.dk_stride);
     lp_clear_rows(to - from, a->e, sums.dv, sums.dv_stride);
@@ -441,8 +454,10 @@ static LP_MAYBE_UNUSED void lp_backward_keys(const LpAttention *a, const LpBackw
             lp_backward_queries(a, w, &h, lp_query_tile(a, tile), from, to, want_dq, &sums);
         }
     }
-    lp_backward_round(to - from, a->d, sums.dk, sums.dk_stride, dk, a->dk_stride);
-    lp_backward_round(to - from, a->e, sums.dv, sums.dv_stride, dv, a->dv_stride);
+    lp_backward_store(a, to - from, a->d, sums.dk, sums.dk_stride, first.dk,
+                      first.dk_at + from * a->dk_stride, a->dk_stride);
+    lp_backward_store(a, to - from, a->e, sums.dv, sums.dv_stride, first.dv,
+                      first.dv_at + from * a->dv_stride, a->dv_stride);
 }
 
 /* One pass makes all three gradients (5 products a tile), a task for each kv head. When that would
@@ -452,10 +467,10 @@ static LP_MAYBE_UNUSED void lp_backward_keys(const LpAttention *a, const LpBackw
 static LP_MAYBE_UNUSED void lp_attention_backward(const LpAttention *a, const LpReal *q,
                                                   const LpReal *k, const LpReal *v,
                                                   const LpReal *dout, const float *l,
-                                                  const float *delta, LpReal *dq, LpReal *dk,
-                                                  LpReal *dv, void *scratch, int threads)
+                                                  const float *delta, void *dq, void *dk, void *dv,
+                                                  void *scratch, int threads)
 {
-    const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, {NULL, 0.0f, NULL}};
+    const LpBackwardHead all = {q, k, v, dout, l, delta, dq, dk, dv, 0, 0, 0, {NULL, 0.0f, NULL}};
     const int heads = a->g * a->r;
     const int tiles_q = lp_query_tiles(a);
     const int tiles_k = (a->t + LP_ATTENTION_KEYS - 1) / LP_ATTENTION_KEYS;

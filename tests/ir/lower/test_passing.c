@@ -176,9 +176,53 @@ static void test_tampered(void **state)
     }
 }
 
+/* In 16 bits, keys and values pass by as they are; what turns sum over tokens is fp32 until all of
+ * them are in it, and one that is not is noticed. */
+static void test_narrow(void **state)
+{
+    (void)state;
+    PlanCase ring = {.model = tiny_llama,
+                     .ranks = RING,
+                     .batch = 2,
+                     .sequence = 8,
+                     .pins = "tp=1,cp=4,cp_by=ring,mbs=2",
+                     .recipe = "bf16"};
+    Arena *arena = arena_new("narrow");
+    Program *program = program_of(arena, &ring);
+    Body *body = program->body[program->net->chain.at[1].class];
+    int narrow = 0, wide = 0, merges = 0;
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < body_list(body, l)->n; i++) {
+            const Inst *inst = &body_list(body, l)->at[i];
+            Copy *copy = &body->copies.at[inst->out[0]];
+            if (inst->kind == INST_MOVE && inst->move.kind == MOVE_ROTATE) {
+                narrow += copy->dtype == DT_BF16;
+                wide += copy->dtype == DT_F32;
+            }
+            if (inst->kind != INST_MERGE)
+                continue;
+            Diag *diag = diag_new(arena);
+            CheckReport report;
+            bool noticed = false;
+            copy->dtype = DT_BF16;
+            copy->bytes /= 2;
+            merges++;
+            assert_false(program_check(arena, program, 2, diag, &report));
+            for (int d = 0; d < diag_errors(diag); d++)
+                noticed |= strstr(diag_item(diag, d)->text, "rounded in every turn") != NULL;
+            assert_true(noticed);
+            copy->dtype = DT_F32;
+            copy->bytes *= 2;
+        }
+    assert_int_equal(narrow, 2 * 2 * (RING - 1)); /* keys and values, there and again in backward */
+    assert_int_equal(wide, 2 * RING);             /* their gradients, on the way home */
+    assert_int_equal(merges, (RING - 1) * (1 + 3));
+    arena_free(arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bodies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bodies), cmocka_unit_test(test_narrow),
                                        cmocka_unit_test(test_tampered)};
     return cmocka_run_group_tests_name("passing", tests, NULL, NULL);
 }
