@@ -54,7 +54,7 @@ typedef struct LpAttention {
     unsigned below;      /* a share is dropped when its word is below this */
     float kept;          /* what the others are multiplied by */
     long run, runs;      /* places are those of a sequence dealt out (lp_position); 0: positions */
-    int wide;            /* results are fp32 whatever LpReal is: terms of a sum over blocks of keys */
+    int wide;            /* results are fp32 whatever LpReal is: terms of a sum over blocks */
 } LpAttention;
 
 /* Rows [begin, end) of queries or keys that are neighbours in position too: row i is at base + i.
