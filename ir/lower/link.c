@@ -267,6 +267,8 @@ static int64_t move_ns(const void *context, const Mesh *mesh, const Move *move, 
 
 MovePrice link_price(const Cluster *cluster, const Recipe *recipe)
 {
-    return (MovePrice){
-        .cost = move_ns, .context = cluster, .element_bytes = dtype_bytes(recipe->activation)};
+    return (MovePrice){.cost = move_ns,
+                       .context = cluster,
+                       .cluster = cluster,
+                       .element_bytes = dtype_bytes(recipe->activation)};
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/lower/keep.h"
+#include "ir/lower/order.h"
 #include "ir/plan_parts.h"
 
 const char *const home_text[HOME_COUNT] = {"data",    "param",    "acc",      "in",
@@ -581,6 +582,10 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     if (pass_begin(passes, PASS_FUSE)) {
         body_fuse(arena, body);
         verify_pass(body, passes, PASS_FUSE);
+    }
+    if (pass_begin(passes, PASS_ORDER)) {
+        body_order(body, price->cluster);
+        verify_pass(body, passes, PASS_ORDER);
     }
     if (pass_begin(passes, PASS_TEMPS)) {
         alias_in_place(body, &body->forward);

@@ -1,8 +1,8 @@
 /* pass.c - names and flags of the passes. */
 #include "ir/lower/pass.h"
 
-const char *const pass_text[PASS_COUNT] = {"graph",    "place",  "fuse", "temps",
-                                           "schedule", "layout", "sync"};
+const char *const pass_text[PASS_COUNT] = {"graph", "place",    "fuse",   "order",
+                                           "temps", "schedule", "layout", "sync"};
 
 static bool find_pass(Cli *cli, const char *flag, const char *name, LowerPass *ret)
 {
@@ -14,7 +14,9 @@ static bool find_pass(Cli *cli, const char *flag, const char *name, LowerPass *r
     diag_error(cli->diag, NO_SPAN, "--%s=%s: there is no such pass", flag, name);
     const char *near = str_nearest(name, pass_text, PASS_COUNT);
     diag_help(cli->diag,
-              near ? "did you mean %s?" : "passes are graph place fuse temps schedule layout sync",
+              near ? "did you mean %s?"
+                   : "passes are graph place fuse order temps schedule layout "
+                     "sync",
               near);
     return false;
 }

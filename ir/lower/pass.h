@@ -12,6 +12,7 @@ typedef enum {
     PASS_GRAPH,    /* the model's classes, forward and backward */
     PASS_PLACE,    /* bodies: copies and derived moves */
     PASS_FUSE,     /* bodies: row programs */
+    PASS_ORDER,    /* bodies: collectives early, who waits for them late */
     PASS_TEMPS,    /* bodies: addresses inside scratch and saved blocks */
     PASS_SCHEDULE, /* tables of every stage: one sequence, projected */
     PASS_LAYOUT,   /* addresses: groups, buckets, rings */
@@ -28,8 +29,8 @@ typedef struct Passes {
 
 /* The flags of a verb that lowers, for its CliFlag table. */
 #define PASS_FLAGS                                                                                 \
-    {"dump-after", "PASS", "what graph, place, fuse, temps, schedule, layout, sync or all leave",  \
-     true},                                                                                        \
+    {"dump-after", "PASS",                                                                         \
+     "what graph, place, fuse, order, temps, schedule, layout, sync or all leave", true},          \
     {                                                                                              \
         "stop-after", "PASS", "end behind that pass", false                                        \
     }

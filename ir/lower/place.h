@@ -87,6 +87,8 @@ typedef struct MovePrice {
     int64_t (*cost)(const void *context, const Mesh *mesh, const Move *move, int64_t bytes);
     const void *context;
     int element_bytes;
+    const struct Cluster *cluster; /* what kernels cost too, by which instructions are ordered;
+                                      NULL: in the order of the nodes */
     bool in_place; /* no copy stands for a Partial: zeros would have to be written for that */
 } MovePrice;
 

@@ -45,9 +45,9 @@ static void fill_lives(Body *body, const InstList *list)
         for (int k = 0; k < inst->outs; k++)
             if (body->copies.at[storage_of(body, inst->out[k])].home == HOME_TEMP)
                 extend(body, inst->out[k], i);
-        if (inst->kind == INST_MOVE &&
-            body->copies.at[storage_of(body, inst->in[0])].home == HOME_TEMP)
-            extend(body, inst->in[0], first_reader(list, i, inst->out[0]));
+        for (int k = 0; k < inst->ins && inst->kind == INST_MOVE; k++)
+            if (body->copies.at[storage_of(body, inst->in[k])].home == HOME_TEMP)
+                extend(body, inst->in[k], first_reader(list, i, inst->out[0]));
     }
 }
 
