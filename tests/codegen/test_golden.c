@@ -9,6 +9,7 @@
 #include "ir/base/str.h"
 #include "tests/check.h"
 #include "tests/codegen/bodies.h"
+#include "tests/ir/lower/plans.h"
 #include "tests/ir/tiny_models.h"
 
 static char *golden_path(Arena *arena, const char *name)
@@ -95,6 +96,26 @@ static void test_same_twice(void **state)
     arena_free(arena);
 }
 
+/* Rows are on their way to their experts while the shared expert runs: its product stands between
+ * the call and the wait. */
+static void test_exchange_under_shared_expert(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("exchange");
+    Diag *diag = diag_new(arena);
+    const PlanCase what = {"tests/e2e/models/moe.json", NULL, 2, 8, 16,
+                           "dp=2,ep=2,zero=1",          NULL, 0};
+    const TrainerText *text =
+        trainer_print(arena, diag, program_of(arena, &what), &(TrainerOptions){.plan_hash = "0"});
+    assert_non_null(text);
+    const char *begin = strstr(text->trainer, "lp_all_to_all_v(&s->layer_n2_each_at1,");
+    assert_non_null(begin);
+    const char *product = strstr(begin, "shared_up_weight"),
+               *wait = strstr(begin, "lp_wait(&s->layer_n2_each_at1)");
+    assert_true(product && wait && product < wait);
+    arena_free(arena);
+}
+
 static void test_width(void **state)
 {
     (void)state;
@@ -164,10 +185,13 @@ static void test_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_trainer),
-        cmocka_unit_test(test_pipeline), cmocka_unit_test(test_same_twice),
-        cmocka_unit_test(test_width),    cmocka_unit_test(test_checked),
-        cmocka_unit_test(test_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kernels),
+                                       cmocka_unit_test(test_trainer),
+                                       cmocka_unit_test(test_pipeline),
+                                       cmocka_unit_test(test_same_twice),
+                                       cmocka_unit_test(test_exchange_under_shared_expert),
+                                       cmocka_unit_test(test_width),
+                                       cmocka_unit_test(test_checked),
+                                       cmocka_unit_test(test_bf16)};
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

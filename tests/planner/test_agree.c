@@ -327,6 +327,55 @@ static void test_cut_homes_agree(void **state)
                   CUT, 100 * worst[0], 100 * worst[1]);
 }
 
+static int64_t exposed_in_blocks(const StepTimes *times)
+{
+    int64_t ns = 0;
+    for (int i = 0; i < times->traffic.n; i++)
+        ns += times->traffic.at[i].stream == STREAM_BLOCK ? times->traffic.at[i].exposed_ns[0] : 0;
+    return ns;
+}
+
+/* Some kernel of the shared experts runs while rows of the same layer and micro-batch are on their
+ * way. */
+static bool runs_under_exchange(const TraceEvents *trace, bool backward)
+{
+    for (int i = 0; i < trace->n; i++)
+        for (int k = 0; k < trace->n && str_eq(trace->at[i].name, "all_to_all"); k++) {
+            const TraceEvent *move = &trace->at[i], *kernel = &trace->at[k];
+            if (kernel->stream == STREAM_COMPUTE && kernel->link == move->link &&
+                kernel->micro == move->micro && strstr(kernel->name, "shared") &&
+                move->backward == backward && kernel->backward == backward &&
+                kernel->start < move->start + move->ns && move->start < kernel->start + kernel->ns)
+                return true;
+        }
+    return false;
+}
+
+/* What does not need the rows that experts exchange runs meanwhile: against the same bodies in the
+ * order of their nodes a step waits less, and cards know it. */
+static void test_exchanges_run_under_shared_experts(void **state)
+{
+    (void)state;
+    const Case at = {"deepseek-moe-16b", "dgx-h100", 8, 8, 1024, "bf16", "dp=8,ep=8,mbs=1"};
+    Made made = make(&at);
+    TraceEvents trace = {0};
+    const StepTimes *times = simulate_program(made.arena, made.program, &trace);
+    MovePrice plain = link_price(made.plan->cluster, recipe_by_name(at.recipe));
+    plain.cluster = NULL;
+    const StepTimes *before = simulate_program(
+        made.arena, program_build(made.arena, made.plan, made.net, &plain, NULL), NULL);
+    assert_true(exposed_in_blocks(times) < exposed_in_blocks(before) * 3 / 4);
+    assert_true(times->step_ns < before->step_ns);
+    assert_true(runs_under_exchange(&trace, false) && runs_under_exchange(&trace, true));
+    int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+    int64_t segment = family_segment(made.family, made.plan->first_link, end);
+    print_message("# exposed %.1f ms of %.1f ms, in the order of nodes %.1f ms of %.1f ms\n",
+                  (double)exposed_in_blocks(times) / 1e6, (double)times->step_ns / 1e6,
+                  (double)exposed_in_blocks(before) / 1e6, (double)before->step_ns / 1e6);
+    assert_true(off(segment, times->step_ns) < 0.015);
+    done(&made);
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -372,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_accounts_are_whole_and_agree),
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
         cmocka_unit_test(test_example_plans),
+        cmocka_unit_test(test_exchanges_run_under_shared_experts),
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_extrapolation),
         cmocka_unit_test(test_labels_that_are_not_there),

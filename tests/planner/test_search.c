@@ -258,6 +258,15 @@ static int64_t layer_units(const Deck *deck, const Card **ret_card)
     return (card->forward.wire_bytes + card->backward.wire_bytes) / unit;
 }
 
+/* Work of the streams, as the solver adds it up: what is gathered may run under something else. */
+static int64_t card_work(const Card *card)
+{
+    int64_t ns = card->forward.compute_ns + card->backward.compute_ns;
+    for (int level = 0; level < MAX_LEVELS; level++)
+        ns += card->forward.block_ns[level] + card->backward.block_ns[level];
+    return ns;
+}
+
 /* Without sequence parallelism a layer sums four times, eight units, where it keeps gathered copies
  * for backward; keeping shards it gathers three of them again. Every label is worth something. */
 static void test_labels_are_a_pareto_set(void **state)
@@ -276,7 +285,8 @@ static void test_labels_are_a_pareto_set(void **state)
         assert_true(pins.block > 0 || units == 8);
         assert_true(pins.block < labels - 1 || units == 11);
         if (before) {
-            assert_true(card->forward.ns + card->backward.ns >
+            assert_true(card_work(card) > card_work(before));
+            assert_true(card->forward.ns + card->backward.ns >=
                         before->forward.ns + before->backward.ns);
             assert_true(card->saved_bytes[SAVED_I] < before->saved_bytes[SAVED_I]);
         }
