@@ -148,7 +148,8 @@ bool body_verify(const Body *body, Diag *diag);
 
 /* The parts of lowering, in why.c, fuse.c and temp.c: say of each move which flow it belongs to and
  * why it is there; merge kernels that may run as one row program (never across a move, a home or a
- * change of flow); give temps their offsets by first fit of their lives. */
+ * change of flow); let sums run in place and give temps their offsets by first fit of their lives.
+ */
 void body_explain(Arena *arena, Body *body);
 void body_fuse(Arena *arena, Body *body);
 void body_place_temps(Body *body);

@@ -211,15 +211,6 @@ static void take_insts(Lowering *lo, InstList *ret)
     lo->insts.n = lo->insts.cap = 0;
 }
 
-static int uses_in(const InstList *list, int copy)
-{
-    int n = 0;
-    for (int i = 0; i < list->n; i++)
-        for (int k = 0; k < list->at[i].ins; k++)
-            n += list->at[i].in[k] == copy;
-    return n;
-}
-
 Placement body_acc_placement(const Body *body, int param)
 {
     CHECK(body->acc_copy[param] != NONE);
@@ -487,23 +478,6 @@ static void lower_backward(Lowering *lo, const bool *needed)
     keep_for_weights(body);
 }
 
-/* An all-reduce or a merge whose source nobody else reads runs in place. */
-static void alias_in_place(Body *body, const InstList *list)
-{
-    for (int i = 0; i < list->n; i++) {
-        const Inst *inst = &list->at[i];
-        bool reduces = inst->kind == INST_MOVE && inst->move.kind == MOVE_ALL_REDUCE;
-        for (int k = 0; k < inst->outs && (reduces || inst->kind == INST_MERGE); k++) {
-            Copy *source = &body->copies.at[inst->in[k]];
-            int uses = 0;
-            for (int l = 0; l < BODY_LISTS; l++)
-                uses += uses_in(body_list(body, l), inst->in[k]);
-            if (uses == 1 && source->home == HOME_TEMP && source->alias == NONE)
-                source->alias = inst->out[k];
-        }
-    }
-}
-
 /* Ids, labels and weights are read by the rows of the data-parallel ranks. Whatever else the chain
  * cuts tokens by is a free slice of that: other ranks read the same rows. */
 static Placement data_place(const Body *body)
@@ -588,9 +562,6 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
         verify_pass(body, passes, PASS_ORDER);
     }
     if (pass_begin(passes, PASS_TEMPS)) {
-        alias_in_place(body, &body->forward);
-        alias_in_place(body, &body->backward);
-        alias_in_place(body, &body->weight);
         body_place_temps(body);
         verify_pass(body, passes, PASS_TEMPS);
     }

@@ -100,8 +100,37 @@ static int64_t place_list(Body *body, const InstList *list, Arena *arena)
     return best;
 }
 
+static int uses_in(const InstList *list, int copy)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].ins; k++)
+            n += list->at[i].in[k] == copy;
+    return n;
+}
+
+/* An all-reduce or a merge whose source nobody else reads runs in place. */
+static void alias_in_place(Body *body, const InstList *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        const Inst *inst = &list->at[i];
+        bool reduces = inst->kind == INST_MOVE && inst->move.kind == MOVE_ALL_REDUCE;
+        for (int k = 0; k < inst->outs && (reduces || inst->kind == INST_MERGE); k++) {
+            Copy *source = &body->copies.at[inst->in[k]];
+            int uses = 0;
+            for (int l = 0; l < BODY_LISTS; l++)
+                uses += uses_in(body_list(body, l), inst->in[k]);
+            if (uses == 1 && source->home == HOME_TEMP && source->alias == NONE)
+                source->alias = inst->out[k];
+        }
+    }
+}
+
 void body_place_temps(Body *body)
 {
+    alias_in_place(body, &body->forward);
+    alias_in_place(body, &body->backward);
+    alias_in_place(body, &body->weight);
     for (int i = 0; i < body->copies.n; i++)
         body->copies.at[i].first = body->copies.at[i].last = NONE;
     fill_lives(body, &body->forward);
