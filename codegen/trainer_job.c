@@ -194,7 +194,7 @@ void trainer_print_job(Trainer *t, Emit *out)
     for (int s = 0; s < plan->stages; s++)
         str_putf(&arenas, "%s%lldL", s ? ", " : "", (long long)t->program->stage[s].arena_bytes);
     emit_line(out, "static const int64_t arena_bytes[] = {%s};", arenas.at);
-    for (int m = MEMORY_DRAM; m <= (int)plan->state_memory; m++) {
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(plan); m++) {
         Str bytes = str_new(t->arena);
         for (int s = 0; s < plan->stages; s++)
             str_putf(&bytes, "%s%lldL", s ? ", " : "",
@@ -221,9 +221,9 @@ void trainer_print_job(Trainer *t, Emit *out)
                             : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
-    if (plan->state_memory >= MEMORY_DRAM)
+    if (plan_farthest(plan) >= MEMORY_DRAM)
         emit_line(out, ".dram_bytes = dram_bytes,");
-    if (plan->state_memory >= MEMORY_NVME)
+    if (plan_farthest(plan) >= MEMORY_NVME)
         emit_line(out, ".file_bytes = file_bytes,");
     emit_line(out, ".device_bytes = %lld,",
               plan->cluster ? (long long)plan->cluster->device.memory_bytes : 0LL);

@@ -6,7 +6,7 @@
 
 bool trainer_state_away(const Trainer *t)
 {
-    return t->plan->state_memory != MEMORY_HBM;
+    return t->plan->memory[KEPT_STATE] != MEMORY_HBM;
 }
 
 static const char *const stream_lane[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
@@ -29,7 +29,7 @@ static const char *memory_base(Memory memory)
 static void print_address(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    Memory home = t->plan->state_memory;
+    Memory home = t->plan->memory[KEPT_STATE];
     emit_comment(out,
                  "A field of this rank's state of a bucket (first moments, second moments%s): at "
                  "its home in %s, or in its slot of a nearer memory.",
@@ -120,7 +120,7 @@ static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
 {
     const StageProgram *stage = &t->program->stage[s];
     int lane = hop_stream(near, in) - STREAM_COPY_IN, fields = state_fields(t->program);
-    bool file = t->plan->state_memory == MEMORY_NVME;
+    bool file = t->plan->memory[KEPT_STATE] == MEMORY_NVME;
     emit_open_function(out, "static void %s(State *s, int b)", hop_name(t, s, near, in));
     trainer_print_hop_waits(t, out, s, PLACE_HOP, lane);
     emit_line(out, "LpCarry pieces[%d];", fields);
@@ -156,7 +156,7 @@ void trainer_print_state(Trainer *t, Emit *out, int s)
     if (!trainer_state_away(t))
         return;
     print_address(t, out, s);
-    for (int near = (int)t->plan->state_memory - 1; near >= 0; near--) {
+    for (int near = (int)t->plan->memory[KEPT_STATE] - 1; near >= 0; near--) {
         emit_comment(out, near == MEMORY_HBM
                               ? "Between the host's memory and the slots of the arena."
                               : "Between the file and the slots of the host's memory.");
@@ -171,14 +171,15 @@ void trainer_print_first_hops(Trainer *t, Emit *out, int s)
     if (!trainer_state_away(t))
         return;
     Hop hop[MAX_HOPS];
-    int n = hops_around(t->plan->state_memory, t->program->stage[s].buckets.n, NONE, true, hop);
+    int n =
+        hops_around(t->plan->memory[KEPT_STATE], t->program->stage[s].buckets.n, NONE, true, hop);
     for (int i = 0; i < n; i++)
         emit_line(out, "%s(s, %d);", hop_name(t, s, hop[i].near, true), hop[i].bucket);
 }
 
 void trainer_print_hops_in(Trainer *t, Emit *out, int s)
 {
-    for (int near = (int)t->plan->state_memory - 1; near >= 0; near--) {
+    for (int near = (int)t->plan->memory[KEPT_STATE] - 1; near >= 0; near--) {
         emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", near + 1, s);
         emit_line(out, "    %s(s, b + %d);", hop_name(t, s, (Memory)near, true), near + 1);
     }
@@ -189,7 +190,7 @@ void trainer_print_hops_in(Trainer *t, Emit *out, int s)
 /* The last update sends home all that is still on its way. */
 void trainer_print_hops_out(Trainer *t, Emit *out, int s)
 {
-    for (int near = 0; near < (int)t->plan->state_memory; near++) {
+    for (int near = 0; near < (int)t->plan->memory[KEPT_STATE]; near++) {
         const char *name = hop_name(t, s, (Memory)near, false);
         if (near == 0) {
             emit_line(out, "%s(s, b);", name);
@@ -234,7 +235,7 @@ void trainer_print_publish(Trainer *t, Emit *out, int s, const char *how, const 
         "lp_real_store(bucket->share_elements, %s, (const float *)stage%d_state(s, b, %d, %d));",
         str_eq(how, "cut") ? "lp_home_weight(s->arena, s->index, group, bucket, begin)"
                            : "(LpReal *)arena_at(s, group->weight) + begin",
-        s, FIELD_MASTER, (int)t->plan->state_memory);
+        s, FIELD_MASTER, (int)t->plan->memory[KEPT_STATE]);
 }
 
 void trainer_print_hop_events(Trainer *t, Emit *out, int buckets)
@@ -255,5 +256,5 @@ void trainer_print_hops_end(Trainer *t, Emit *out)
 
 const char *trainer_state_base(const Trainer *t)
 {
-    return memory_base(t->plan->state_memory);
+    return memory_base(t->plan->memory[KEPT_STATE]);
 }

@@ -1,6 +1,8 @@
 /* plan.c - recipes, the job's defaults, pins, and the mesh of a stage. */
 #include "ir/plan.h"
 
+#include "ir/plan_memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +138,7 @@ Pins pins_none(void)
                   .etp = -1,
                   .room = -1,
                   .shard = -1,
-                  .optimizer_home = -1,
+                  .home = {-1, -1},
                   .block = -1,
                   .chunks = -1};
 }
@@ -262,18 +264,6 @@ static bool ring_has_blocks(Diag *diag, Pins *pins)
     return true;
 }
 
-static bool pin_memory(Diag *diag, const char *key, const char *text, int *ret)
-{
-    for (int i = 0; i < MEMORY_COUNT; i++)
-        if (str_eq(text, memory_text[i])) {
-            *ret = i;
-            return true;
-        }
-    diag_error(diag, NO_SPAN, "pin %s=%s: hbm, dram or nvme", key, text);
-    diag_help(diag, "the device's own memory, the host's, or a file of the host");
-    return false;
-}
-
 /* Less than an even share is never enough for all. */
 static bool room_is_enough(Diag *diag, const Pins *pins)
 {
@@ -287,10 +277,28 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {
-        "tp",    "cp",    "dp",     "pp",    "cp_heads",  "chunks", "ep",
-        "zero",  "sp",    "room",   "block", "recompute", "mbs",    "schedule",
-        "cp_by", "tp_by", "layers", "shard", "order",     "etp",    "optimizer_home"};
+    static const char *const keys[] = {"tp",
+                                       "cp",
+                                       "dp",
+                                       "pp",
+                                       "cp_heads",
+                                       "chunks",
+                                       "ep",
+                                       "zero",
+                                       "sp",
+                                       "room",
+                                       "block",
+                                       "recompute",
+                                       "mbs",
+                                       "schedule",
+                                       "cp_by",
+                                       "tp_by",
+                                       "layers",
+                                       "shard",
+                                       "order",
+                                       "etp",
+                                       "optimizer_home",
+                                       "activation_home"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -306,8 +314,8 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
         return pin_int(diag, key, value, 1, 1 << 20, &ret->etp);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
-    if (str_eq(key, "optimizer_home"))
-        return pin_memory(diag, key, value, &ret->optimizer_home);
+    if (kept_of_pin(key) < KEPT_COUNT)
+        return pin_memory(diag, key, value, &ret->home[kept_of_pin(key)]);
     if (str_eq(key, "recompute")) {
         ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
         if (ret->recompute >= 0)
@@ -340,7 +348,7 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     diag_help(diag,
               near ? "did you mean %s?"
                    : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard "
-                     "optimizer_home sp block recompute mbs schedule chunks layers",
+                     "optimizer_home activation_home sp block recompute mbs schedule chunks layers",
               near);
     return false;
 }

@@ -48,6 +48,13 @@ typedef struct Homes {
     AtomSet state, gradient, weight;
 } Homes;
 
+/* What outlives its use, and may wait for the next one in another memory than the device's: the
+ * optimizer's state, from one update to the next; what forward saves for backward. */
+typedef enum { KEPT_STATE, KEPT_SAVED, KEPT_COUNT } Kept;
+extern const char *const kept_pin[KEPT_COUNT];   /* "optimizer_home" */
+extern const char *const kept_text[KEPT_COUNT];  /* "the optimizer's state" */
+extern const char *const kept_short[KEPT_COUNT]; /* "optimizer" */
+
 /* The choice for one class: the same for all its instances. */
 typedef struct ClassPlan {
     Placement boundary_in, boundary_out; /* of chain_in/chain_out and of their gradients */
@@ -85,7 +92,7 @@ typedef struct Plan {
     AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
                             is Partial or Replicate there */
     AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
-    Memory state_memory;                  /* where the optimizer's state is between its uses */
+    Memory memory[KEPT_COUNT];            /* where it is between its uses */
     int64_t bucket_bytes;                 /* gradient buckets close at this size */
     int *part;        /* per link of the chain: links of one kind and of one part are a class;
                          NULL: those of one kind are */
@@ -112,6 +119,9 @@ enum { MAX_CUTS = 256 };
 typedef enum { SHARD_ALL, SHARD_NODE, SHARD_WEIGHTS, SHARD_COUNT } Shard;
 extern const char *const shard_text[SHARD_COUNT];
 
+/* The farthest memory that anything of a plan lives in. */
+Memory plan_farthest(const Plan *plan);
+
 /* A plan in few words, as a person pins it; -1 (or NULL, 0) leaves the choice to the search. */
 typedef struct Pins {
     int tp, cp, dp, pp, zero, sp, recompute; /* zero: 0 to 3; recompute: 0 none, 1 full */
@@ -125,8 +135,8 @@ typedef struct Pins {
     int etp;  /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep */
     int room; /* rows of experts a rank has room for, in percent of an even share; 0: all that
                  can come */
-    int optimizer_home; /* a Memory: where the optimizer's state lives */
-    int block;          /* label of the blocks, of those their placements offer: 0 is the fastest */
+    int home[KEPT_COUNT]; /* Memories: where the optimizer's state lives, … */
+    int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;  /* of schedule_text */
     const Schedule *table; /* of schedule "table": the rows of the file that was named */
@@ -135,6 +145,8 @@ typedef struct Pins {
     int cut[MAX_CUTS];     /* layers per chunk, along the chain */
 } Pins;
 Pins pins_none(void);
+/* The memories of complete pins. */
+void pins_memories(const Pins *pins, Memory *ret);
 /* "tp=2,pp=2,zero=1,sp=1,recompute=full,schedule=1f1b,mbs=1,layers=3+5"; schedule=FILE.csv reads
  * rows into the arena. False after an error that names the nearest key. */
 bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret);

@@ -10,9 +10,9 @@
  *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
- * cut, too (plan.h: Homes), "state_memory" where state lives in dram or nvme, and all three sets in
- * the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and a class whose
- * atoms have other roles says so in its "mesh" (plan_parts.h).
+ * cut, too (plan.h: Homes), "state_memory" and "saved_memory" where these live in dram or nvme, and
+ * all three sets in the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and a
+ * class whose atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
  * |--------------|--------------------|
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "ir/plan_job.h"
+#include "ir/plan_memory.h"
 #include "ir/plan_parts.h"
 #include "ir/plan_rows.h"
 
@@ -129,7 +130,7 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_t *classes = json_array();
     json_object_set_new(root, "format", json_string(format_name));
     json_object_set(root, "model", plan->model->root);
-    json_object_set_new(root, "cluster", cluster_json(plan->cluster, plan->state_memory));
+    json_object_set_new(root, "cluster", cluster_json(plan->cluster, plan_farthest(plan)));
     json_object_set_new(root, "job", job_json(&plan->job));
     json_object_set_new(root, "ranks", json_integer(plan->ranks));
     json_object_set_new(root, "stages", json_integer(plan->stages));
@@ -161,8 +162,7 @@ json_t *plan_json(const Plan *plan, const Net *net)
         json_object_set_new(root, "weight_atoms", plan_atoms_json(plan->weight_atoms));
     if (plan->zigzag)
         json_object_set_new(root, "zigzag", plan_atoms_json(plan->zigzag));
-    if (plan->state_memory != MEMORY_HBM)
-        json_object_set_new(root, "state_memory", json_string(memory_text[plan->state_memory]));
+    plan_memories_put(root, plan);
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
     if (plan->row_ns[0])
         json_object_set_new(root, "rows", plan_rows_json(plan));
@@ -466,7 +466,7 @@ static bool read_mesh(Json root, Plan *plan)
 static bool read_numbers(Json root, Plan *plan)
 {
     int64_t ranks, stages, micros;
-    int schedule, memory = MEMORY_HBM;
+    int schedule;
     if (!json_int(json_get(root, "ranks"), 1, RANKS_MAX, &ranks) ||
         !json_int(json_get(root, "stages"), 1, 1024, &stages) ||
         !json_int(json_get(root, "micro_batch"), 1, 1 << 30, &plan->micro_batch) ||
@@ -476,10 +476,8 @@ static bool read_numbers(Json root, Plan *plan)
         !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule) ||
         (json_has(root, "room_percent") &&
          !json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)) ||
-        (json_has(root, "state_memory") &&
-         !json_word(json_get(root, "state_memory"), memory_text, MEMORY_COUNT, &memory)))
+        !plan_memories_read(root, plan))
         return false;
-    plan->state_memory = (Memory)memory;
     plan->ranks = (int)ranks;
     plan->stages = (int)stages;
     plan->micro_batches = (int)micros;
@@ -543,7 +541,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
-        "state_memory",  "parts"};
+        "state_memory",  "parts",          "saved_memory"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

@@ -1,6 +1,8 @@
 /* plan_verify.c - is this plan one that can be lowered? Every fault is reported, with its place in
  * the file the plan was read from. */
 #include "ir/plan.h"
+
+#include "ir/plan_memory.h"
 #include "ir/sig.h"
 
 /* file: the object whose members say it; doc NULL when the plan was made in memory. */
@@ -199,12 +201,12 @@ static bool verify_flow(const Verify *v)
                          name));
         diag_help(v->diag, "plan with --optimizer adamw, or with schedule=%s", keeps);
     }
-    if (plan->state_memory != MEMORY_HBM) {
+    if (plan->memory[KEPT_STATE] != MEMORY_HBM) {
         good = fault(v, at,
                      SAY(v,
                          "schedule %s lets updates overlap, and state in %s passes through slots "
                          "one update after another",
-                         name, memory_text[plan->state_memory]));
+                         name, memory_text[plan->memory[KEPT_STATE]]));
         diag_help(v->diag, "plan with --pin optimizer_home=hbm, or with schedule=%s", keeps);
     }
     for (int p = 0; p < v->net->params.n; p++) {
@@ -235,14 +237,17 @@ static bool verify_flow(const Verify *v)
 static bool verify_memory(const Verify *v)
 {
     const Plan *plan = v->plan;
-    if (plan->state_memory == MEMORY_HBM || !plan->cluster ||
-        plan->cluster->store[plan->state_memory].bytes > 0)
-        return true;
-    fault(v, at_key(v->file, "state_memory"),
-          SAY(v, "the optimizer's state lives in %s, and cluster %s does not say that it has any",
-              memory_text[plan->state_memory], plan->cluster->name));
-    diag_help(v->diag, "give its file \"memories\", or plan with --pin optimizer_home=hbm");
-    return false;
+    bool good = true;
+    for (int k = 0; k < KEPT_COUNT; k++) {
+        Memory memory = plan->memory[k];
+        if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)
+            continue;
+        good = fault(v, at_key(v->file, kept_key[k]),
+                     SAY(v, "%s: its home is %s, and cluster %s does not say that it has any",
+                         kept_text[k], memory_text[memory], plan->cluster->name));
+        diag_help(v->diag, "give its file \"memories\", or plan with --pin %s=hbm", kept_pin[k]);
+    }
+    return good;
 }
 
 /* Every row of the schedule comes to run. */

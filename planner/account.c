@@ -227,7 +227,7 @@ static void add_hops(Account *account, int stage, const StageBucket *bucket)
 {
     const Family *family = account->family;
     StageTimes *own = &account->times->stage[stage];
-    for (int near = 0; near < (int)family->state_memory && bucket->hop_bytes; near++)
+    for (int near = 0; near < (int)family->memory[KEPT_STATE] && bucket->hop_bytes; near++)
         for (int in = 0; in < 2; in++) {
             Memory far = (Memory)(near + 1);
             int64_t ns = price_copy(family->problem->cluster, in ? far : (Memory)near,

@@ -1,6 +1,8 @@
 /* assess.c - lowers a plan, times it, and draws the conclusions that every report shares. */
 #include "planner/assess.h"
 
+#include <string.h>
+
 #include "planner/homes_words.h"
 
 const char *const bytes_text[BYTES_COUNT] = {"weights", "gradients", "optimizer", "activations",
@@ -67,7 +69,7 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     family->mesh = deck->mesh = plan->mesh;
     family->homes = (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     family->pricer.state_atoms = plan->state_atoms;
-    family->state_memory = plan->state_memory;
+    memcpy(family->memory, plan->memory, sizeof family->memory);
     family->bucket_bytes = plan->bucket_bytes;
     return family;
 }
@@ -110,7 +112,7 @@ static void fill_band(Assessment *out)
             if (out->times->stage[s].level_ns[level] > 0 &&
                 link_permille(&cluster->level[level]) > link)
                 link = link_permille(&cluster->level[level]);
-    for (int m = MEMORY_DRAM; m <= (int)out->plan->state_memory; m++)
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(out->plan); m++)
         link =
             store_permille(&cluster->store[m]) > link ? store_permille(&cluster->store[m]) : link;
     int64_t waiting = 0;
@@ -195,10 +197,12 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     const char *homes = homes_name(pins, brief);
     if (homes)
         str_putf(&text, ", %s", homes);
-    if (pins->optimizer_home > MEMORY_HBM)
+    if (pins->home[KEPT_STATE] > MEMORY_HBM)
         str_putf(&text, ", ZeRO-%s (optimizer in %s)",
-                 pins->optimizer_home == MEMORY_DRAM ? "Offload" : "Infinity",
-                 memory_text[pins->optimizer_home]);
+                 pins->home[KEPT_STATE] == MEMORY_DRAM ? "Offload" : "Infinity",
+                 memory_text[pins->home[KEPT_STATE]]);
+    if (pins->home[KEPT_SAVED] > MEMORY_HBM)
+        str_putf(&text, ", activations in %s", memory_text[pins->home[KEPT_SAVED]]);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->tp > 1 && pins->tp_by == CROSS_RING)

@@ -28,8 +28,10 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
     (void)which;
     if (homes_name(pins, true))
         str_put(&text, homes_name(pins, true));
-    if (pins->optimizer_home > MEMORY_HBM)
-        str_putf(&text, "%soptimizer in %s", text.n ? ", " : "", memory_text[pins->optimizer_home]);
+    for (int k = 0; k < KEPT_COUNT; k++)
+        if (pins->home[k] > MEMORY_HBM)
+            str_putf(&text, "%s%s in %s", text.n ? ", " : "", kept_short[k],
+                     memory_text[pins->home[k]]);
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)

@@ -152,13 +152,16 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
 
 bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins)
 {
-    int home = pins->optimizer_home;
-    if (home <= MEMORY_HBM || cluster->store[home].bytes > 0)
-        return true;
-    diag_error(diag, NO_SPAN, "pin optimizer_home=%s: cluster %s does not say that it has any",
-               memory_text[home], cluster->name);
-    diag_help(diag, "give its file \"memories\", or plan with --pin optimizer_home=hbm");
-    return false;
+    for (int k = 0; k < KEPT_COUNT; k++) {
+        int home = pins->home[k];
+        if (home <= MEMORY_HBM || cluster->store[home].bytes > 0)
+            continue;
+        diag_error(diag, NO_SPAN, "pin %s=%s: cluster %s does not say that it has any", kept_pin[k],
+                   memory_text[home], cluster->name);
+        diag_help(diag, "give its file \"memories\", or plan with --pin %s=hbm", kept_pin[k]);
+        return false;
+    }
+    return true;
 }
 
 /* A zigzag cuts the sequence into two runs a rank that has a part of it where positions meet. */

@@ -33,8 +33,9 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.zero = 1;
     if (pins.shard < 0)
         pins.shard = SHARD_ALL;
-    if (pins.optimizer_home < 0)
-        pins.optimizer_home = MEMORY_HBM;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        if (pins.home[k] < 0)
+            pins.home[k] = MEMORY_HBM;
     if (pins.sp < 0)
         pins.sp = 0;
     if (pins.recompute < 0)
@@ -71,8 +72,9 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",room=%d", pins->room);
     if (pins->shard > SHARD_ALL)
         str_putf(&text, ",shard=%s", shard_text[pins->shard]);
-    if (pins->optimizer_home > MEMORY_HBM)
-        str_putf(&text, ",optimizer_home=%s", memory_text[pins->optimizer_home]);
+    for (int k = 0; k < KEPT_COUNT; k++)
+        if (pins->home[k] > MEMORY_HBM)
+            str_putf(&text, ",%s=%s", kept_pin[k], memory_text[pins->home[k]]);
     if (pins->block >= 0)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
@@ -158,11 +160,6 @@ static bool check_label(const Problem *problem, Width *width, const VariantKey *
     return false;
 }
 
-static Memory home_of(const Pins *pins)
-{
-    return pins->optimizer_home > 0 ? (Memory)pins->optimizer_home : MEMORY_HBM;
-}
-
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
     if (!check_pins(problem, pins))
@@ -212,7 +209,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
     plan->weight_atoms = homes.weight;
-    plan->state_memory = home_of(pins);
+    pins_memories(pins, plan->memory);
     if (!cut_chain(problem, plan, net, pins))
         return NULL;
     plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
@@ -240,9 +237,13 @@ bool pins_same(const Pins *a, const Pins *b)
                 a->block == b->block && (a->ep > 1 ? a->ep : 1) == (b->ep > 1 ? b->ep : 1) &&
                 (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || (a->zero == b->zero && shard_of(a) == shard_of(b))) &&
-                home_of(a) == home_of(b) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
                 pins_chunks(a) == pins_chunks(b);
+    Memory home[2][KEPT_COUNT];
+    pins_memories(a, home[0]);
+    pins_memories(b, home[1]);
+    for (int k = 0; k < KEPT_COUNT; k++)
+        same = same && home[0][k] == home[1][k];
     int chunks = pins_chunks(a);
     for (int s = 0; same && a->cuts == chunks && b->cuts == chunks && s < chunks; s++)
         same = a->cut[s] == b->cut[s];
@@ -319,7 +320,8 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
     pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;
-    pins.optimizer_home = (int)plan->state_memory;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        pins.home[k] = (int)plan->memory[k];
     pins.sp = boundary_shards(plan, net, net->sequence);
     pins.recompute = recomputes(plan, net);
     pins.micro_batch = plan->micro_batch;

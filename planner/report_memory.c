@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "ir/plan_memory.h"
 #include "planner/outside.h"
 #include "planner/report.h"
 
@@ -33,8 +34,7 @@ static void put_far(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
-    Memory home = it->plan->state_memory;
-    for (int m = MEMORY_DRAM; m <= (int)home; m++) {
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(it->plan); m++) {
         int64_t most = 0, room = it->plan->cluster->store[m].bytes;
         for (int s = 0; s < it->plan->stages; s++)
             most = it->program->stage[s].far_bytes[m] > most ? it->program->stage[s].far_bytes[m]
@@ -42,11 +42,10 @@ static void put_far(Str *str, const Report *report)
         bool fits = most <= room;
         str_putf(str, "  %s: %s of a device's share of %s, %s%s%s%s\n", memory_text[m],
                  str_gib(arena, most), str_gib(arena, room),
-                 m == (int)home ? "the optimizer's state" : "slots for state on its way",
-                 fits ? "" : report->style.bad, fits ? "" : ", which is too much",
-                 fits ? "" : report->style.off);
+                 plan_memory_words(arena, it->plan, (Memory)m), fits ? "" : report->style.bad,
+                 fits ? "" : ", which is too much", fits ? "" : report->style.off);
     }
-    if (home != MEMORY_HBM)
+    if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
         str_put(str, "  optimizer, on the device: slots for state on its way to the update and "
                      "back\n");
 }
@@ -251,8 +250,8 @@ static void put_parameters(Str *str, const Report *report)
             : state ? arena_printf(arena, "over %s %d more", text_roles(arena, mesh, state),
                                    mesh_extent(mesh, state))
                     : "as the parameter";
-        if (it->plan->state_memory != MEMORY_HBM)
-            own = arena_printf(arena, "%s, in %s", own, memory_text[it->plan->state_memory]);
+        if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
+            own = arena_printf(arena, "%s, in %s", own, memory_text[it->plan->memory[KEPT_STATE]]);
         const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
                                arena_printf(arena, "%d", mesh_extent(mesh, copies)), own};
         table_row(&table, NULL, cells);

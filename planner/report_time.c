@@ -204,7 +204,7 @@ void report_exposed(Str *str, const Report *report)
     for (int i = 0; i < cluster->levels; i++)
         str_putf(str, ", %s [%s +-%d %%]", cluster->level[i].name, tag_text[cluster->level[i].tag],
                  link_permille(&cluster->level[i]) / 10);
-    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(it->plan); m++)
         str_putf(str, ", %s [%s +-%d %%]", memory_text[m], tag_text[cluster->store[m].tag],
                  store_permille(&cluster->store[m]) / 10);
     str_putc(str, '\n');
@@ -243,7 +243,7 @@ void report_links(Str *str, const Report *report)
         for (int s = 0; s < it->times->stages; s++)
             if (it->times->stage[s].level_bytes[i] > most)
                 most = it->times->stage[s].level_bytes[i];
-    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(it->plan); m++)
         for (int s = 0; s < it->times->stages; s++)
             most = it->times->stage[s].store_bytes[m] > most ? it->times->stage[s].store_bytes[m]
                                                              : most;
@@ -272,7 +272,7 @@ void report_links(Str *str, const Report *report)
                                tag_text[level->tag]};
         table_row(&table, NULL, cells);
     }
-    for (int m = MEMORY_DRAM; m <= (int)it->plan->state_memory; m++)
+    for (int m = MEMORY_DRAM; m <= (int)plan_farthest(it->plan); m++)
         put_store(&table, arena, it, (Memory)m, unit);
     table_put(str, &table, 2, &report->style);
 }

@@ -132,8 +132,8 @@ Family *search_family(Search *search, const Pins *pins)
     Family *family = order ? family_new(search->arena, search->problem, deck, order, pins->dp,
                                         pins->zero, pins->shard)
                            : NULL;
-    if (family && pins->optimizer_home > MEMORY_HBM)
-        family->state_memory = (Memory)pins->optimizer_home;
+    if (family)
+        pins_memories(pins, family->memory);
     return family;
 }
 

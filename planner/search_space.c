@@ -1,6 +1,8 @@
 /* search_space.c - the declared space: every family of it, in written order. */
 #include "planner/search_in.h"
 
+#include <string.h>
+
 #include "planner/contradict.h"
 
 enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024, SEARCHED = 5 };
@@ -121,7 +123,7 @@ static void add_rules(Space *space, Pins *pins)
                 pins->recompute = recompute;
                 pins->sp = sp;
                 pins->zero = zero;
-                pins->optimizer_home = space->pins->optimizer_home;
+                memcpy(pins->home, space->pins->home, sizeof pins->home);
                 add_experts(space, pins);
             }
 }

@@ -284,7 +284,7 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
     /* a matrix that is stepped whole has one moment, other parameters two */
     int moments = problem->job.muon.steps ? 1 : 2;
     int64_t state = (moments + recipe->has_master) * dtype_bytes(recipe->master);
-    if (pins->optimizer_home > MEMORY_HBM)
+    if (pins->home[KEPT_STATE] > MEMORY_HBM)
         state = 0; /* it passes through slots, which only a lowered stage knows */
     int ep = pins->ep > 1 ? pins->ep : 1;
     int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1;

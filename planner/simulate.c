@@ -11,7 +11,7 @@ const char *const spent_text[SPENT_COUNT] = {"compute", "block", "gradient", "me
 
 bool spent_shown(const Plan *plan, Spent spent)
 {
-    return spent != SPENT_COPY || plan->state_memory != MEMORY_HBM;
+    return spent != SPENT_COPY || plan_farthest(plan) != MEMORY_HBM;
 }
 
 /* One Step that has ended, and the one that it started behind. */

@@ -392,7 +392,7 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         cost->weight_bytes += home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
         cost->gradient_bytes +=
             home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
-        if (family->state_memory == MEMORY_HBM)
+        if (family->memory[KEPT_STATE] == MEMORY_HBM)
             cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
                                  num_align64(share * dtype_bytes(recipe->master));
     }
@@ -482,7 +482,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         fetched = num_larger(fetched, cost->fetched_bytes);
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
-    if (family->state_memory != MEMORY_HBM) /* chunks share the slots */
+    if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
         bytes.state = state_slots_bytes(family, buckets, field);
     bytes.transients = 4 * pass + scratch + fetched + buffers;
     int pairs = family->order->turn ? family->order->stages + 2 : 0;
@@ -539,7 +539,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
     stage_add_homes(family, begin, end, offset.adds, cost);
-    if (family->state_memory != MEMORY_HBM)
+    if (family->memory[KEPT_STATE] != MEMORY_HBM)
         cost->state_bytes = state_slots_bytes(family, cost->buckets, cost->field_bytes);
     time_buckets(cost, begin, end);
     fill_ends(family, begin, end, cost);

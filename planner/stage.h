@@ -22,9 +22,9 @@ typedef struct Family {
     int64_t bucket_bytes;
     Mesh mesh; /* of a plan: the deck's tp atoms, then the dp atoms */
     Pricer pricer;
-    Memory state_memory; /* the caller's to set, before costs are asked for */
-    int64_t hop_bytes;   /* of a message between stages */
-    bool uniform;        /* all links but the first and the last are of one class */
+    Memory memory[KEPT_COUNT]; /* the caller's to set, before costs are asked for */
+    int64_t hop_bytes;         /* of a message between stages */
+    bool uniform;              /* all links but the first and the last are of one class */
     struct FlatPath *paths;
     struct StageCost **cost; /* per (first link, end, together): filled when asked for */
 } Family;

@@ -48,7 +48,7 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
 {
     Arena *scratch = arena_new("hops");
     Lanes lanes = {.cluster = family->problem->cluster,
-                   .home = family->state_memory,
+                   .home = family->memory[KEPT_STATE],
                    .bucket = bucket,
                    .n = n,
                    .stepped = ARENA_ARRAY(scratch, int64_t, n + 1)};
@@ -78,7 +78,7 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
 
 int64_t share_state_bytes(const Family *family, int64_t elements)
 {
-    return state_field_bytes(family->state_memory, elements,
+    return state_field_bytes(family->memory[KEPT_STATE], elements,
                              dtype_bytes(family->pricer.recipe->master));
 }
 
@@ -87,7 +87,7 @@ void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucke
 {
     int masters = family->pricer.recipe->has_master;
     int64_t field = share_state_bytes(family, share);
-    if (family->state_memory == MEMORY_HBM)
+    if (family->memory[KEPT_STATE] == MEMORY_HBM)
         return;
     bucket->hop_bytes = ((by_sign ? 0 : bucket->matrix ? 1 : 2) + masters) * field;
     cost->field_bytes = num_larger(cost->field_bytes, field);
@@ -102,6 +102,6 @@ int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes
 
 bool stage_state_fits(const Family *family, int64_t home_bytes)
 {
-    return family->state_memory == MEMORY_HBM ||
-           home_bytes <= family->problem->cluster->store[family->state_memory].bytes;
+    return family->memory[KEPT_STATE] == MEMORY_HBM ||
+           home_bytes <= family->problem->cluster->store[family->memory[KEPT_STATE]].bytes;
 }

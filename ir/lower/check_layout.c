@@ -62,7 +62,7 @@ int64_t state_at_update(const Program *program, const StageProgram *stage, int b
                         StateField field)
 {
     const Bucket *own = &stage->buckets.at[bucket];
-    if (program->plan->state_memory == MEMORY_HBM)
+    if (program->plan->memory[KEPT_STATE] == MEMORY_HBM)
         return group_field(&stage->groups.at[own->group], field) +
                own->share_begin * dtype_bytes(program->recipe->master);
     return slot_address(program, stage, MEMORY_HBM, bucket, field);
@@ -101,7 +101,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
     put_region(&list, REGION_FETCHED, 0, stage->fetched, stage->fetched_bytes);
     put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
-    for (int m = 0; m < (int)program->plan->state_memory; m++)
+    for (int m = 0; m < (int)program->plan->memory[KEPT_STATE]; m++)
         put_region(&list, REGION_SLOTS, m, stage->state_slot[m],
                    slots_of(stage, m) * (2 + recipe->has_master) * stage->state_slot_bytes);
     qsort(list.at, (size_t)list.n, sizeof list.at[0], by_begin);

@@ -407,7 +407,7 @@ static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, 
 static int count_hops(const Program *program, const Group *group)
 {
     bool any = group->rate == 0 || group->master != NONE;
-    return any ? 2 * (int)program->plan->state_memory : 0;
+    return any ? 2 * (int)program->plan->memory[KEPT_STATE] : 0;
 }
 
 /* A hop carries each field of the bucket between neighbouring memories, whole. */
@@ -427,14 +427,14 @@ static bool check_hop(Check *check, const Trace *trace, const TraceStep *step, c
         Memory memory = address_memory(operand[k].address),
                other = address_memory(operand[k ^ 1].address);
         StateField field = kept[k / 2];
-        int64_t at = memory == program->plan->state_memory
+        int64_t at = memory == program->plan->memory[KEPT_STATE]
                          ? group_field(group, field) + bucket->share_begin * width
                          : slot_address(program, trace->stage, memory, step->bucket, field);
         good = operand[k].read == (k % 2 == 0) && operand[k].write == (k % 2 == 1) &&
                operand[k].address == at && operand[k].bytes >= bucket->share_elements * width &&
                operand[k].bytes == operand[0].bytes &&
                (memory == other + 1 || other == memory + 1) &&
-               memory <= program->plan->state_memory;
+               memory <= program->plan->memory[KEPT_STATE];
     }
     return good || misplaced(check, trace, step,
                              "carries other bytes than this rank's state of the bucket");

@@ -5,7 +5,7 @@
 /* Only copies reach what is not in the device's memory. */
 bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
 {
-    return step->kind != STEP_COPY && run->trace->program->plan->state_memory != MEMORY_HBM &&
+    return step->kind != STEP_COPY && run->trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM &&
            cell->region->kind >= REGION_MOMENT1 && cell->region->kind <= REGION_MASTER;
 }
 

@@ -397,7 +397,7 @@ static void put_hops(Machine *machine, const Step *step)
     const StageProgram *stage = &machine->program->stage[step->stage];
     const Operand *from = &step->operand[0], *to = &step->operand[1];
     Site skip = site_of(machine, MUTATE_SKIP, step);
-    if (address_memory(to->address) == machine->program->plan->state_memory &&
+    if (address_memory(to->address) == machine->program->plan->memory[KEPT_STATE] &&
         is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
         skip.equivalent = "all gradients of the group are zero, and so is its state";
     put_site(machine, skip);

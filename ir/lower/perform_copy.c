@@ -33,8 +33,8 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         }
         double *source = operand_at(rank, &from);
         memcpy(operand_at(rank, &to), source, (size_t)from.bytes);
-        for (int64_t e = 0;
-             address_memory(from.address) != program->plan->state_memory && e < from.bytes / WIDTH;
+        for (int64_t e = 0; address_memory(from.address) != program->plan->memory[KEPT_STATE] &&
+                            e < from.bytes / WIDTH;
              e++)
             source[e] = NAN;
     }

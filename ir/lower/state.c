@@ -36,7 +36,7 @@ int64_t state_field_bytes(Memory home, int64_t elements, int width)
 
 int64_t state_bytes(const Program *program, const Bucket *bucket)
 {
-    return state_field_bytes(program->plan->state_memory, bucket->share_elements,
+    return state_field_bytes(program->plan->memory[KEPT_STATE], bucket->share_elements,
                              width_of(program));
 }
 
@@ -51,7 +51,7 @@ int64_t state_address(const Program *program, const StageProgram *stage, int b, 
 {
     const Bucket *bucket = &stage->buckets.at[b];
     const Group *group = &stage->groups.at[bucket->group];
-    if (memory == program->plan->state_memory)
+    if (memory == program->plan->memory[KEPT_STATE])
         return group_field(group, field) + bucket->share_begin * width_of(program);
     int slot = b % state_slots(memory, stage->buckets.n);
     return stage->state_slot[memory] +
@@ -64,7 +64,7 @@ bool state_travels(const Program *program, const StageProgram *stage, int b)
     bool any = false;
     for (int f = 0; f < FIELD_COUNT; f++)
         any = any || group_steps(group, (StateField)f);
-    return any && program->plan->state_memory != MEMORY_HBM;
+    return any && program->plan->memory[KEPT_STATE] != MEMORY_HBM;
 }
 
 /* ---- layout ---- */
@@ -74,7 +74,7 @@ static void align_shares(const Program *program, StageProgram *stage, int g)
 {
     Group *group = &stage->groups.at[g];
     group->state_elements = group->share_elements;
-    if (program->plan->state_memory != MEMORY_NVME)
+    if (program->plan->memory[KEPT_STATE] != MEMORY_NVME)
         return;
     group->state_elements = 0;
     for (int b = stage->buckets.n - 1; b >= 0; b--) {
@@ -88,7 +88,7 @@ static void align_shares(const Program *program, StageProgram *stage, int g)
 
 int64_t state_layout(const Program *program, StageProgram *stage, int64_t at)
 {
-    Memory home = program->plan->state_memory;
+    Memory home = program->plan->memory[KEPT_STATE];
     int64_t *end = home == MEMORY_HBM ? &at : &stage->far_bytes[home];
     for (int g = 0; g < stage->groups.n; g++) {
         Group *group = &stage->groups.at[g];
@@ -134,7 +134,7 @@ int hops_around(Memory home, int buckets, int at, bool in, Hop *ret)
 
 int state_hops(const Program *program, const StageProgram *stage, int at, bool in, Hop *ret)
 {
-    int n = hops_around(program->plan->state_memory, stage->buckets.n, at, in, ret), kept = 0;
+    int n = hops_around(program->plan->memory[KEPT_STATE], stage->buckets.n, at, in, ret), kept = 0;
     for (int i = 0; i < n; i++)
         if (state_travels(program, stage, ret[i].bucket))
             ret[kept++] = ret[i];

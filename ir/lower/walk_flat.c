@@ -265,7 +265,7 @@ void walk_world(Walk *walk)
 static void put_state(const Walk *walk, Step *step, int b, StateField field, Memory memory,
                       int64_t offset, int64_t bytes, bool read, bool write)
 {
-    bool home = memory == walk->program->plan->state_memory;
+    bool home = memory == walk->program->plan->memory[KEPT_STATE];
     walk_operand(step, state_address(walk->program, walk->stage, b, field, memory) + offset, bytes,
                  home ? walk_name(NAME_STATIC, 0, 0, 0) : walk_name(NAME_STATE, (int)memory, 0, b),
                  NULL, read, write);

@@ -15,7 +15,7 @@ static void put_inst(Walk *walk, int index, const Body *body, const Inst *inst, 
     step->first = true;
     step->from_element = from;
     step->count = group->unit;
-    bool stepped = false, away = walk->program->plan->state_memory != MEMORY_HBM;
+    bool stepped = false, away = walk->program->plan->memory[KEPT_STATE] != MEMORY_HBM;
     for (int k = 0; k < inst->ins + inst->outs; k++) {
         bool out = k >= inst->ins;
         int id = out ? inst->out[k - inst->ins] : inst->in[k];

@@ -1,0 +1,78 @@
+/* plan_memory.c - in which memories a plan keeps what outlives its use: words, pins and JSON. */
+#include "ir/plan_memory.h"
+
+const char *const kept_pin[KEPT_COUNT] = {"optimizer_home", "activation_home"};
+const char *const kept_text[KEPT_COUNT] = {"the optimizer's state", "saved activations"};
+const char *const kept_short[KEPT_COUNT] = {"optimizer", "activations"};
+const char *const kept_key[KEPT_COUNT] = {"state_memory", "saved_memory"};
+
+Memory plan_farthest(const Plan *plan)
+{
+    Memory farthest = MEMORY_HBM;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        farthest = plan->memory[k] > farthest ? plan->memory[k] : farthest;
+    return farthest;
+}
+
+void pins_memories(const Pins *pins, Memory *ret)
+{
+    for (int k = 0; k < KEPT_COUNT; k++)
+        ret[k] = pins->home[k] > MEMORY_HBM ? (Memory)pins->home[k] : MEMORY_HBM;
+}
+
+char *plan_memory_words(Arena *arena, const Plan *plan, Memory memory)
+{
+    Str text = str_new(arena);
+    for (int passes = 0; passes < 2; passes++) {
+        int n = 0;
+        for (int k = 0; k < KEPT_COUNT; k++) {
+            bool here = passes ? plan->memory[k] > memory : plan->memory[k] == memory;
+            if (!here)
+                continue;
+            const char *joint = n++ ? " and " : text.n ? ", " : "";
+            str_putf(&text, "%s%s%s", joint, passes && n == 1 ? "slots for " : "", kept_text[k]);
+        }
+        if (passes && n)
+            str_put(&text, " on its way");
+    }
+    return text.n ? text.at : arena_strdup(arena, "");
+}
+
+Kept kept_of_pin(const char *key)
+{
+    int k = 0;
+    while (k < KEPT_COUNT && !str_eq(key, kept_pin[k]))
+        k++;
+    return (Kept)k;
+}
+
+bool pin_memory(Diag *diag, const char *key, const char *text, int *ret)
+{
+    for (int i = 0; i < MEMORY_COUNT; i++)
+        if (str_eq(text, memory_text[i])) {
+            *ret = i;
+            return true;
+        }
+    diag_error(diag, NO_SPAN, "pin %s=%s: hbm, dram or nvme", key, text);
+    diag_help(diag, "the device's own memory, the host's, or a file of the host");
+    return false;
+}
+
+void plan_memories_put(json_t *root, const Plan *plan)
+{
+    for (int k = 0; k < KEPT_COUNT; k++)
+        if (plan->memory[k] != MEMORY_HBM)
+            json_object_set_new(root, kept_key[k], json_string(memory_text[plan->memory[k]]));
+}
+
+bool plan_memories_read(Json root, Plan *plan)
+{
+    for (int k = 0; k < KEPT_COUNT; k++) {
+        int memory = MEMORY_HBM;
+        if (json_has(root, kept_key[k]) &&
+            !json_word(json_get(root, kept_key[k]), memory_text, MEMORY_COUNT, &memory))
+            return false;
+        plan->memory[k] = (Memory)memory;
+    }
+    return true;
+}
