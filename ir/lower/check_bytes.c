@@ -349,6 +349,10 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
             what = "reads outside of every region:";
         else if (is_static(cell))
             what = read_static(run, step, operand, cell);
+        else if (step_spills(step))
+            what = NULL; /* it carries what is there, and says no more of it */
+        else if (cell->region->kind == REGION_AWAY)
+            what = "reads in a far memory";
         else if (cell->region->kind == REGION_BUFFER)
             what = read_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
@@ -383,6 +387,8 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
             what = write_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->region->kind == REGION_FETCHED && operand->copy)
             what = "writes into a layer's weights:";
+        else if (cell->region->kind == REGION_AWAY && !step_spills(step))
+            what = "writes into a far memory";
         if (!what && cell->writer >= 0 && !is_over(run, clock, cell->writer))
             what = "may be overtaken by the earlier write of what it writes,";
         for (int s = 0; s < STREAM_COUNT && !what; s++)
@@ -397,6 +403,8 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
         cell->name = operand->name;
         cell->base = operand->address;
         cell->round = step->round;
+        if (step_spills(step))
+            spill_carry(run, operand, i);
         for (int s = 0; s < STREAM_COUNT; s++)
             cell->reader[s] = -1;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/lower/home.h"
+#include "ir/lower/state.h"
 
 enum { EMPTY = INT32_MIN };
 
@@ -91,6 +92,39 @@ static void put_matrix_bounds(CellRun *run, Bounds *bounds, int g)
     }
 }
 
+/* The first bound that is not below an address; they are sorted. */
+static int bound_at(const Bounds *bounds, int n, int64_t address)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (bounds->list.at[mid] < address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* What hops carry out of a memory is cut behind it as it is there. */
+static void mirror_bounds(CellRun *run, Bounds *bounds, Memory near)
+{
+    const Trace *trace = run->trace;
+    int n = bounds->list.n;
+    for (int s = 0; s < trace->steps.n; s++) {
+        const TraceStep *step = &trace->steps.at[s];
+        for (int k = 0; step_spills(step) && k + 1 < step->operands; k += 2) {
+            const Operand *from = &trace->operands.at[step->operand + k], *to = from + 1;
+            if (address_memory(from->address) != near || address_memory(to->address) <= near)
+                continue;
+            int i = bound_at(bounds, n, from->address);
+            for (; i < n && bounds->list.at[i] < from->address + from->bytes; i++)
+                put_bound(run, bounds, bounds->list.at[i] - from->address + to->address);
+        }
+    }
+    qsort(bounds->list.at, (size_t)bounds->list.n, sizeof bounds->list.at[0], by_value);
+}
+
 static void cut_cells(CellRun *run)
 {
     const Trace *trace = run->trace;
@@ -131,6 +165,8 @@ static void cut_cells(CellRun *run)
         put_bound(run, &bounds, trace->operands.at[i].address + trace->operands.at[i].bytes);
     }
     qsort(bounds.list.at, (size_t)bounds.list.n, sizeof bounds.list.at[0], by_value);
+    for (int m = MEMORY_HBM; m < (int)trace->program->plan->memory[KEPT_SAVED]; m++)
+        mirror_bounds(run, &bounds, (Memory)m);
     run->begin = bounds.list.at;
     run->cells = bounds.list.n - 1;
     for (int i = 0; i <= run->cells; i++)

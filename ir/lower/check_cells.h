@@ -69,6 +69,14 @@ bool state_leaves(const Trace *trace, const TraceStep *step);
 const char *state_taken(const CellRun *run, const TraceStep *step, const Operand *operand,
                         const Cell *cell, int64_t begin);
 
+/* ---- saved values away from their device (check_spill.c) ---- */
+
+/* Cell i of the operand that a hop writes takes on what the hop read: the same value as one whole,
+ * or nothing. */
+void spill_carry(CellRun *run, const Operand *operand, int i);
+/* A fault of where a hop reads or writes, or NULL. */
+const char *spill_misplaced(const Trace *trace, const TraceStep *step, const Operand *operand);
+
 /* ---- periods (check_period.c) ---- */
 
 typedef struct PeriodRun PeriodRun;

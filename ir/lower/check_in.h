@@ -33,13 +33,15 @@ typedef enum {
     REGION_FETCHED, /* weights for a use */
     REGION_BUFFER,  /* accumulators of running micro-batches */
     REGION_SLOTS,   /* of state on its way */
+    REGION_AWAY,    /* saved values in another memory */
     REGION_COUNT
 } RegionKind;
 extern const char *const region_text[REGION_COUNT];
 
 typedef struct Region {
     RegionKind kind;
-    int index; /* of the group or pass buffer; of a ring: of its kind; of slots: the memory */
+    int index; /* of the group or pass buffer; of a ring: of its kind; of slots: the memory; of
+                  saved values: their kind */
     int chunk; /* of a ring: of the stage */
     int64_t begin, end;
 } Region;
@@ -107,6 +109,7 @@ Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage,
 const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step);
 int trace_rank(const Trace *trace);             /* in the world */
 bool step_is_collective(const TraceStep *step); /* inside a stage */
+bool step_spills(const TraceStep *step);        /* a hop of saved values */
 bool step_crosses(const TraceStep *step);       /* sends, receives, tied sums, the world's */
 
 /* ---- the parts ---- */

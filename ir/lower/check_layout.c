@@ -7,9 +7,9 @@
 #include <string.h>
 
 const char *const region_text[REGION_COUNT] = {
-    "scalars",          "weights",       "gradients",        "first moments", "second moments",
-    "masters",          "ring",          "passed-on values", "scratch",       "fetched weights",
-    "gradient buffers", "slots of state"};
+    "scalars",          "weights",        "gradients",        "first moments", "second moments",
+    "masters",          "ring",           "passed-on values", "scratch",       "fetched weights",
+    "gradient buffers", "slots of state", "saved values away"};
 
 enum { GRAIN = 64 };
 
@@ -68,12 +68,30 @@ int64_t state_at_update(const Program *program, const StageProgram *stage, int b
     return slot_address(program, stage, MEMORY_HBM, bucket, field);
 }
 
+/* Homes of saved values in another memory, and where they pass through one between. */
+static void put_away_regions(RegionList *list, const StageProgram *stage, int c)
+{
+    const Chunk *chunk = &stage->chunk[c];
+    for (int kind = 0; kind < SAVED_KINDS; kind++) {
+        const Ring *ring = &chunk->away[kind];
+        int64_t between = 0;
+        for (int i = chunk->begin; chunk->between[kind] && i < chunk->end; i++) {
+            int64_t end = stage->link[i].between_offset[kind] + stage->link[i].block_bytes[kind];
+            between = end > between ? end : between;
+        }
+        put_region(list, REGION_AWAY, kind, ring->base, ring->stride * ring->n);
+        put_region(list, REGION_AWAY, kind, chunk->between[kind], between);
+        for (int i = list->n - (ring->stride > 0) - (between > 0); i < list->n; i++)
+            list->at[i].chunk = c;
+    }
+}
+
 RegionList regions_of(Arena *arena, const Program *program, const StageProgram *stage)
 {
     const Recipe *recipe = program->recipe;
-    RegionList list = {
-        0, ARENA_ARRAY(arena, Region,
-                       (5 + stage->delay) * stage->groups.n + stage->chunks * RING_COUNT + 8)};
+    RegionList list = {0, ARENA_ARRAY(arena, Region,
+                                      (5 + stage->delay) * stage->groups.n +
+                                          stage->chunks * (RING_COUNT + 2 * SAVED_KINDS) + 8)};
     int pairs = program->flows ? stage->lag + 2 : 0; /* several of {loss, norm2} */
     const Mesh *mesh = &program->plan->mesh;
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
@@ -96,6 +114,8 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     for (int c = 0; c < stage->chunks; c++)
         for (int k = 0; k < RING_COUNT; k++)
             put_ring_region(&list, c, k, &stage->chunk[c].ring[k]);
+    for (int c = 0; c < stage->chunks; c++)
+        put_away_regions(&list, stage, c);
     for (int i = 0; i < 4; i++)
         put_region(&list, REGION_PASS, i, stage->pass[i], stage->pass_bytes);
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);

@@ -92,14 +92,26 @@ static void mix_step(Digest *digest, const CellRun *run, const Ranks *ranks, int
     mix_clock(digest, ranks, &run->clock[run->seen[stream].at[seq]]);
 }
 
+/* The ring that holds the cell, or NULL. */
+static const Ring *ring_of_cell(const CellRun *run, const Cell *cell, int64_t begin)
+{
+    const Chunk *chunk = &run->trace->stage->chunk[cell->region->chunk];
+    if (cell->region->kind == REGION_RING)
+        return &chunk->ring[cell->region->index];
+    const Ring *away = &chunk->away[cell->region->index];
+    bool home = cell->region->kind == REGION_AWAY && begin >= away->base;
+    return home ? away : NULL;
+}
+
 static void mix_cell(Digest *digest, const CellRun *run, const Ranks *ranks, const Cell *cell,
                      int64_t begin, int micro, int window)
 {
     const TraceStep *steps = run->trace->steps.at;
-    if (cell->region->kind == REGION_RING) {
-        const Ring *ring = &run->trace->stage->chunk[cell->region->chunk].ring[cell->region->index];
+    const Ring *ring = ring_of_cell(run, cell, begin);
+    if (ring) {
         int64_t slot = (begin - ring->base) / ring->stride;
         mix(digest, cell->region->index + RING_COUNT * cell->region->chunk);
+        mix(digest, cell->region->kind == REGION_AWAY);
         /* a column of slots has to come again itself */
         mix(digest, ring->slot ? slot : (slot - micro % ring->n + ring->n) % ring->n);
         mix(digest, (begin - ring->base) % ring->stride);
@@ -120,6 +132,10 @@ static void mix_cell(Digest *digest, const CellRun *run, const Ranks *ranks, con
     int written = steps[cell->writer].micro, age = micro - written;
     mix_step(digest, run, ranks, (int)steps[cell->writer].stream, (int)steps[cell->writer].seq);
     mix(digest, (int64_t)(cell->region->kind < REGION_RING ? 0 : cell->name >> 24));
+    if (step_spills(&steps[cell->writer])) { /* it may have carried what is older than itself */
+        int64_t carried = micro - (int64_t)(cell->name & 0xffffff);
+        mix(digest, carried > window || carried < -window ? INT64_MAX : carried);
+    }
     mix(digest,
         cell->region->kind < REGION_RING || written == NONE || age > window ? INT64_MAX : age);
 }

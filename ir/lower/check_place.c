@@ -120,6 +120,8 @@ bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
                   (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
             what = "lies outside of its micro-batch's slot";
     }
+    if (!what && step_spills(step))
+        what = spill_misplaced(run->trace, step, operand);
     if (!what)
         return true;
     return check_fault(

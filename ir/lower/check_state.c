@@ -13,7 +13,8 @@ bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
 bool state_leaves(const Trace *trace, const TraceStep *step)
 {
     const Operand *operand = &trace->operands.at[step->operand];
-    return step->kind == STEP_COPY && operand[0].address < operand[1].address;
+    return step->kind == STEP_COPY && step->bucket != NONE &&
+           operand[0].address < operand[1].address;
 }
 
 /* In what a hop carries beyond the share, to fill a grain of a file, nothing is stepped. */

@@ -8,6 +8,7 @@
 
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
+#include "ir/lower/spill.h"
 #include "ir/lower/state.h"
 
 static const Graph *class_of(const Program *program, const StageLink *link)
@@ -234,7 +235,7 @@ static Lives ring_lives(Arena *scratch, const Program *program, const StageProgr
 
 /* The fewest slots for which micro mod n never meets a live slot; a column of slots where that
  * takes more than are ever alive, which may be where lives begin or end out of order. */
-static void choose_slots(const Program *program, const StageProgram *stage, const Chunk *chunk,
+void layout_choose_slots(const Program *program, const StageProgram *stage, const Chunk *chunk,
                          RingKind kind, Ring *ring)
 {
     int micros = program->plan->micro_batches;
@@ -263,7 +264,7 @@ static int64_t put_ring(const Program *program, StageProgram *stage, Chunk *chun
     Ring *ring = &chunk->ring[kind];
     *ring = (Ring){.base = at, .stride = stride};
     if (stride)
-        choose_slots(program, stage, chunk, kind, ring);
+        layout_choose_slots(program, stage, chunk, kind, ring);
     return at + stride * ring->n;
 }
 
@@ -306,6 +307,7 @@ static int64_t saved_slot(StageProgram *stage, const Chunk *chunk, SavedKind kin
             link->grad_in_offset = at;
             at += copy_bytes(body, body->grad_in);
         }
+        link->block_bytes[kind] = at - link->saved_offset[kind];
     }
     return at;
 }
@@ -383,7 +385,11 @@ static int64_t put_rings(const Program *program, StageProgram *stage, Chunk *chu
     for (int kind = 0; kind < SAVED_KINDS; kind++)
         stride[RING_SAVED + kind] = saved_slot(stage, chunk, (SavedKind)kind);
     for (int kind = 0; kind < RING_COUNT; kind++)
-        at = put_ring(program, stage, chunk, (RingKind)kind, stride[kind], at);
+        if (kind >= RING_SAVED && spill_kind(program, (SavedKind)(kind - RING_SAVED)) &&
+            kind < RING_SAVED + SAVED_KINDS)
+            at = spill_layout(program, stage, chunk, (SavedKind)(kind - RING_SAVED), at);
+        else
+            at = put_ring(program, stage, chunk, (RingKind)kind, stride[kind], at);
     return at;
 }
 

@@ -23,4 +23,8 @@ bool ring_life(const Program *program, const StageProgram *stage, const Chunk *c
 const Ring *copy_ring(const Program *program, const StageProgram *stage, int link, int copy,
                       int64_t *ret_offset);
 
+/* Slots for a ring whose lives are those of this kind: n, and a column where that takes fewer. */
+void layout_choose_slots(const Program *program, const StageProgram *stage, const Chunk *chunk,
+                         RingKind kind, Ring *ring);
+
 #endif

@@ -391,12 +391,31 @@ static bool is_frozen(const Program *program, const StageProgram *stage, const G
     return frozen;
 }
 
+/* The same of saved values: the slot of another micro-batch. */
+static void put_spills(Machine *machine, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[step->stage];
+    const Chunk *chunk = &stage->chunk[stage->link[step->link].chunk];
+    const Operand *from = &step->operand[0], *to = &step->operand[1];
+    Memory far = address_memory(from->address > to->address ? from->address : to->address);
+    bool several = false;
+    for (int kind = 0; kind < SAVED_KINDS; kind++)
+        several = several || chunk->away[kind].n > 1;
+    put_site(machine, site_of(machine, MUTATE_SKIP, step));
+    if (several && far == machine->program->plan->memory[KEPT_SAVED])
+        put_site(machine, site_of(machine, MUTATE_SLOT, step));
+}
+
 /* A hop that does not happen, or takes another bucket's slot. */
 static void put_hops(Machine *machine, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[step->stage];
     const Operand *from = &step->operand[0], *to = &step->operand[1];
     Site skip = site_of(machine, MUTATE_SKIP, step);
+    if (step->bucket == NONE) {
+        put_spills(machine, step);
+        return;
+    }
     if (address_memory(to->address) == machine->program->plan->memory[KEPT_STATE] &&
         is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
         skip.equivalent = "all gradients of the group are zero, and so is its state";
@@ -524,6 +543,8 @@ const char *machine_site_name(Arena *arena, const Machine *machine, const Mutati
         str_putf(&text, "%s of %s",
                  site->move ? move_text[site->move->kind] : step_text[site->step],
                  site->body->copies.at[site->inst->in[0]].name);
+    else if (site->step == STEP_COPY && site->group == NONE)
+        str_putf(&text, "%s of saved values", stream_text[site->stream]);
     else if (site->step == STEP_COPY)
         str_putf(&text, "%s of the state of group %d", stream_text[site->stream], site->group);
     else if (site->move)

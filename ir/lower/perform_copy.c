@@ -14,6 +14,24 @@ double *operand_at(Rank *rank, const Operand *operand)
     return rank_at(rank, operand->address);
 }
 
+/* A hop of saved values: as bytes. */
+static void copy_block(const Machine *machine, Rank *rank, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[rank->stage];
+    const Chunk *chunk = &stage->chunk[stage->link[step->link].chunk];
+    for (int k = 0; k < step->operands; k += 2) {
+        Operand from = step->operand[k], to = step->operand[k + 1];
+        Operand *far = from.address > to.address ? &from : &to;
+        for (int kind = 0; kind < SAVED_KINDS && site_hits(machine, MUTATE_SLOT, step); kind++) {
+            const Ring *ring = &chunk->away[kind]; /* that of another micro-batch */
+            int64_t bytes = ring->stride * ring->n, at = far->address - ring->base;
+            if (at >= 0 && at < bytes)
+                far->address = ring->base + (at + ring->stride) % bytes;
+        }
+        memcpy(operand_at(rank, &to), operand_at(rank, &from), (size_t)from.bytes);
+    }
+}
+
 /* A hop of state. What leaves a slot is not to be read there again: it is poisoned behind the copy,
  * so that a wrong slot is a wrong number. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step)
@@ -22,6 +40,10 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
     const StageProgram *stage = &program->stage[rank->stage];
     if (site_hits(machine, MUTATE_SKIP, step))
         return;
+    if (step->bucket == NONE) {
+        copy_block(machine, rank, step);
+        return;
+    }
     for (int k = 0; k < step->operands; k += 2) {
         Operand from = step->operand[k], to = step->operand[k + 1];
         if (site_hits(machine, MUTATE_SLOT, step)) { /* the nearer end is that of another bucket */

@@ -360,6 +360,25 @@ static void mark_resumed(Program *program)
     }
 }
 
+/* A whole backward that is the next row of its stage after its forward. */
+static void mark_turns(Program *program)
+{
+    if (program->plan->memory[KEPT_SAVED] == MEMORY_HBM)
+        return; /* nobody asks */
+    for (int s = 0; s < program->stages; s++) {
+        Entry *before = NULL;
+        for (int i = 0; i < program->stage[s].table.n; i++) {
+            Entry *entry = &program->stage[s].table.at[i];
+            if (entry->kind != ENTRY_COMPUTE)
+                continue;
+            if (before && before->part == PART_F && entry->part == PART_B &&
+                before->chunk == entry->chunk && before->micro == entry->micro)
+                before->turns = entry->turns = true;
+            before = entry;
+        }
+    }
+}
+
 /* Rows of a chunk so far. */
 typedef struct Counts {
     int forwards, weights;
@@ -407,6 +426,7 @@ static void make_tables(Program *program, const Schedule *schedule, const RowTim
     }
     put_step_end(program);
     mark_resumed(program);
+    mark_turns(program);
     arena_free(scratch);
 }
 

@@ -38,6 +38,8 @@ typedef struct Entry {
     int index;    /* bucket or group */
     bool resumes; /* compute: begins at the link where the row before it ended, whose gathered
                      weights are still there */
+    bool turns;   /* compute: the next row of the stage is the whole backward of this forward, or
+                     the row before it was this forward's */
     int ahead; /* it is of a step so many later than the turn of the table (schedule.h); < 0: of an
                   earlier one */
 } Entry;
@@ -143,6 +145,9 @@ typedef struct StageLink {
                                first link */
     int64_t grad_in_offset; /* of the gradient of its output, kept for W, in the third kind; NONE: a
                                transient, or the chunk's ring for its last link */
+    int64_t block_bytes[SAVED_KINDS]; /* of the link's block and that `in`; */
+    int64_t between_offset[SAVED_KINDS], away_offset[SAVED_KINDS]; /* spill.h: in the areas of
+                                          memories between, in a slot of its home */
     int64_t *weight,
         *gradient; /* addresses per param of the class (a tied second use points at the first's) */
     int *bucket,
@@ -157,6 +162,8 @@ typedef struct Chunk {
     int first_row, last_row; /* entries that are the first and last to add to gradients */
     Ring ring[RING_COUNT];
     int64_t data_offset[DATA_COUNT]; /* within a data slot */
+    Ring away[SAVED_KINDS]; /* of saved values whose home is another memory (spill.h), there; */
+    int64_t between[SAVED_KINDS]; /* where they pass through a memory between */
 } Chunk;
 
 typedef struct StageProgram {

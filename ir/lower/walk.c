@@ -204,11 +204,14 @@ static void put_compute(Walk *walk, const Entry *entry)
         for (int i = chunk->begin; i < chunk->end; i++) {
             walk_fetch(walk, entry, i, i == chunk->begin);
             put_list(walk, entry, i, &stage->link[i].body->forward);
+            walk_spill(walk, entry, i);
         }
         return;
     }
+    walk_spill(walk, entry, NONE);
     for (int i = chunk->end - 1; i >= chunk->begin; i--) {
         walk_fetch(walk, entry, i, i == chunk->end - 1);
+        walk_spill(walk, entry, i);
         if (entry->part != PART_W)
             put_list(walk, entry, i, &stage->link[i].body->backward);
         if (entry->part != PART_I) {

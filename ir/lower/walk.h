@@ -42,7 +42,8 @@ typedef enum {
     STEP_TIED,     /* all-reduce between two stages, same coordinate */
     STEP_WORLD,    /* all-reduce of {loss, norm2} over all ranks */
     STEP_CLEAR,    /* zeros in the padding of a bucket's buffer */
-    STEP_COPY,     /* of state from one memory to another: operands in pairs, from and to */
+    STEP_COPY, /* from one memory to another, of a bucket's state or of what a link saves: operands
+                  in pairs, from and to */
     STEP_COUNT
 } StepKind;
 extern const char *const step_text[STEP_COUNT];

@@ -29,6 +29,7 @@ typedef enum {
     NAME_TEMP,
     NAME_FETCHED, /* weights of a bucket, gathered */
     NAME_BUFFER,  /* accumulators of a bucket, of one micro-batch */
+    NAME_BLOCK,   /* saved values of a link, on their way or at home; `copy` is their kind */
     NAME_STATE    /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
 } NameKind;
 
@@ -40,6 +41,10 @@ Step *walk_put(Walk *walk, StepKind kind, Stream stream);
 Step *walk_inst(Walk *walk, const Body *body, const Inst *inst);
 void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, const Copy *copy,
                   bool read, bool write);
+
+/* walk_spill.c: saved values whose home is another memory, before a link of a row runs or behind
+ * it; before the first link, link = NONE. */
+void walk_spill(Walk *walk, const Entry *entry, int link);
 
 /* walk_flat.c: what happens to flat buckets. */
 

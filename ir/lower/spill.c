@@ -1,0 +1,116 @@
+/* spill.c - places of saved values whose home is another memory. */
+#include "ir/lower/spill.h"
+
+#include "ir/base/num.h"
+#include "ir/lower/layout.h"
+#include "ir/lower/state.h"
+
+static Memory home_of(const Program *program)
+{
+    return program->plan->memory[KEPT_SAVED];
+}
+
+bool spill_kind(const Program *program, SavedKind kind)
+{
+    return home_of(program) != MEMORY_HBM && kind != SAVED_IW;
+}
+
+int64_t spill_bytes(Memory home, int64_t saved_bytes)
+{
+    int64_t grain = home == MEMORY_NVME ? FILE_GRAIN : 1;
+    return (saved_bytes + grain - 1) / grain * grain;
+}
+
+Life spill_life(int link, Memory memory, int64_t bytes)
+{
+    return (Life){link, bytes, link, link + SPILL_STAYS - 1 + 2 * (int)memory};
+}
+
+bool spill_stays(const StageProgram *stage, const Entry *entry, int link)
+{
+    return entry->turns && link >= stage->chunk[entry->chunk].end - SPILL_STAYS;
+}
+
+bool spill_in_row(const Entry *entry, SavedKind kind)
+{
+    return kind == SAVED_W || (kind == SAVED_I && entry->part != PART_W);
+}
+
+int64_t spill_address(const Program *program, const StageProgram *stage, int link, SavedKind kind,
+                      Memory memory, int number)
+{
+    const StageLink *at = &stage->link[link];
+    const Chunk *chunk = &stage->chunk[at->chunk];
+    if (memory == MEMORY_HBM)
+        return chunk->ring[RING_SAVED + kind].base + at->saved_offset[kind];
+    if (memory != home_of(program))
+        return chunk->between[kind] + at->between_offset[kind];
+    const Ring *ring = &chunk->away[kind];
+    return ring->base + ring->stride * ring_slot(ring, number) + at->away_offset[kind];
+}
+
+/* The area of a memory that the blocks pass through: its bytes, and the place of each. */
+static int64_t place_blocks(const StageProgram *stage, const Chunk *chunk, SavedKind kind,
+                            Memory memory, int64_t *ret_offset)
+{
+    Arena *scratch = arena_new("blocks");
+    int n = chunk->end - chunk->begin;
+    Life *life = ARENA_ARRAY(scratch, Life, n);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, n);
+    for (int i = 0; i < n; i++)
+        life[i] = spill_life(i, memory, stage->link[chunk->begin + i].block_bytes[kind]);
+    int64_t bytes = lives_place(life, n, offset);
+    for (int i = 0; i < n; i++)
+        ret_offset[life[i].id] = offset[i];
+    arena_free(scratch);
+    return bytes;
+}
+
+static void put_near(StageLink *link, SavedKind kind, int64_t offset)
+{
+    const Body *body = link->body;
+    if (link->in_offset != NONE && kind == (body->saves_in_late ? SAVED_W : SAVED_I))
+        link->in_offset = offset + body->saved_bytes[kind];
+    link->saved_offset[kind] = offset;
+}
+
+static void put_between(StageLink *link, SavedKind kind, int64_t offset)
+{
+    link->between_offset[kind] = offset;
+}
+
+int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, SavedKind kind,
+                     int64_t at)
+{
+    Memory home = home_of(program);
+    Arena *scratch = arena_new("spill");
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, chunk->end - chunk->begin + 1), slot = 0;
+    for (int i = chunk->begin; i < chunk->end; i++) {
+        StageLink *link = &stage->link[i];
+        link->block_bytes[kind] = spill_bytes(home, link->block_bytes[kind]);
+        link->away_offset[kind] = slot;
+        slot += link->block_bytes[kind];
+    }
+    for (int m = MEMORY_HBM; m < (int)home; m++) {
+        int64_t bytes = place_blocks(stage, chunk, kind, (Memory)m, offset);
+        for (int i = chunk->begin; i < chunk->end; i++)
+            (m == MEMORY_HBM ? put_near : put_between)(&stage->link[i], kind,
+                                                       offset[i - chunk->begin]);
+        if (m == MEMORY_HBM) {
+            chunk->ring[RING_SAVED + kind] = (Ring){.base = at, .stride = bytes, .n = bytes > 0};
+            at += bytes;
+            continue;
+        }
+        int64_t *end = &stage->far_bytes[m];
+        chunk->between[kind] = memory_address((Memory)m, *end = spill_bytes(home, *end));
+        *end += bytes;
+    }
+    int64_t *end = &stage->far_bytes[home];
+    Ring *ring = &chunk->away[kind];
+    *ring = (Ring){.base = memory_address(home, *end = spill_bytes(home, *end)), .stride = slot};
+    if (slot)
+        layout_choose_slots(program, stage, chunk, (RingKind)(RING_SAVED + kind), ring);
+    *end += slot * ring->n;
+    arena_free(scratch);
+    return at;
+}

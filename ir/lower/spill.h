@@ -1,0 +1,45 @@
+/* spill.h - saved values whose home is another memory than the device's: how those of a link leave
+ * behind its forward, and come back ahead of its backward.
+ *
+ * What a link saves of a kind is a block. Its home is a ring of the far memory, slot by
+ * micro-batch, as the ring on the device would be without. On the device, and in every memory
+ * between, a block has one place whatever the micro-batch: links that run one after the other have
+ * different ones, links further apart share them (first fit). So a block is on its way while its
+ * neighbours are at work:
+ *
+ *     F: link ─► block ─ copy out ─► ring            (m behind, for the hop out of memory m)
+ *     B: link ◄─ block ◄─ copy in ── ring            (m + 1 ahead)
+ *
+ * Where backward follows at once upon the forward of its micro-batch (`Entry.turns`), the blocks of
+ * the last links stay where they are. What I makes for W stays on the device, for it does not live
+ * long; so does what waits at the edge of a chunk. (Rhu et al., vDNN, 2016; Ren et al.,
+ * ZeRO-Offload, 2021.) */
+#ifndef LPLAN_IR_LOWER_SPILL_H
+#define LPLAN_IR_LOWER_SPILL_H
+
+#include "ir/lower/life.h"
+#include "ir/lower/program.h"
+
+enum { SPILL_STAYS = 3 }; /* links whose places on the device differ */
+
+/* Do blocks of this kind travel? */
+bool spill_kind(const Program *program, SavedKind kind);
+/* Bytes of a link's block as hops carry it: in grains where its home is a file. */
+int64_t spill_bytes(Memory home, int64_t saved_bytes);
+/* When a link's place in a memory is its own: as a life over links. */
+Life spill_life(int link, Memory memory, int64_t bytes);
+/* Does the block of a link of the chunk stay on the device in this row? */
+bool spill_stays(const StageProgram *stage, const Entry *entry, int link);
+/* Does a list of this row read the kind, or make it? */
+bool spill_in_row(const Entry *entry, SavedKind kind);
+
+/* Where a link's block is in a memory, for a micro-batch by number. */
+int64_t spill_address(const Program *program, const StageProgram *stage, int link, SavedKind kind,
+                      Memory memory, int number);
+
+/* Places of the blocks of one kind of a chunk, whose offsets in a slot are known: device bytes from
+ * `at` on, whose end it returns; sets far_bytes. */
+int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, SavedKind kind,
+                     int64_t at);
+
+#endif
