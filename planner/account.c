@@ -2,6 +2,8 @@
 #include "planner/account.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/spill.h"
+#include "planner/stage_spill.h"
 
 typedef struct Account {
     Arena *arena;
@@ -69,7 +71,7 @@ static void add_links(Account *account, int chunk)
     int stage = family->order->holder[chunk];
     StageTimes *own = &account->times->stage[stage];
     const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
-    int64_t load = cost->ns[PART_F] - cost->stall_ns[PART_F];
+    int64_t load = cost->ns[PART_F] - cost->stall_ns[PART_F] - cost->copied_ns[PART_F];
     for (int i = begin; i < end; i++) {
         const Card *card = family_card(family, i);
         bool top = i == end - 1;
@@ -102,7 +104,8 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
         int64_t ready = row->before == NONE ? 0 : end[row->before] + hop;
         int64_t fetched = num_larger(start - num_larger(clock[s], ready), 0);
         int64_t gap = start - clock[s] - fetched;
-        account->times->stage[s].spent_ns[SPENT_GRADIENT] += fetched;
+        bool copies = account->family->memory[KEPT_SAVED] != MEMORY_HBM;
+        account->times->stage[s].spent_ns[copies ? SPENT_COPY : SPENT_GRADIENT] += fetched;
         clock[s] = end[i];
         if (from == s) {
             account->times->stage[s].spent_ns[SPENT_BUBBLE] += gap;
@@ -222,28 +225,53 @@ static Homed homed_of(const Account *account, int chunk)
     return homed;
 }
 
+/* So many bytes between a memory of a rank and the one behind it. */
+static void add_hop(Account *account, int stage, Memory near, bool in, const char *what,
+                    int64_t bytes, int64_t exposed)
+{
+    StageTimes *own = &account->times->stage[stage];
+    Memory far = (Memory)(near + 1);
+    int64_t ns =
+        price_copy(account->family->problem->cluster, in ? far : near, in ? near : far, bytes);
+    Traffic want = {.step = STEP_COPY, .memory = far, .stream = hop_stream(near, in), .what = what};
+    int index = traffic_row(account->arena, account->times, &want);
+    Traffic *row = &account->times->traffic.at[index];
+    row->count[stage]++;
+    row->bytes[stage] += bytes;
+    row->ns[stage] += ns;
+    row->exposed_ns[stage] += exposed;
+    own->store_ns[far] += ns;
+    own->store_bytes[far] += bytes;
+    own->busy_ns[want.stream] += ns;
+    account->times->steps++;
+}
+
+/* Saved values that live elsewhere, of a row; what it waits for is said of its last hop. */
+static void add_spills(Account *account, const OrderRow *row)
+{
+    const Family *family = account->family;
+    int begin = account->first_link[row->chunk], end = account->first_link[row->chunk + 1];
+    int stays = row->turns ? SPILL_STAYS : 0;
+    const StageCost *cost = family_chunk(account->family, account->first_link, row->chunk);
+    int64_t exposed = cost->copied_ns[row->part];
+    account->times->stage[row->stage].spent_ns[SPENT_COPY] += exposed;
+    for (int i = begin; i < end - stays; i++) {
+        int64_t bytes = spill_hop_bytes(family, i, row->part, i == begin, i == end - 1);
+        for (int near = 0; bytes && near < (int)family->memory[KEPT_SAVED]; near++) {
+            add_hop(account, row->stage, (Memory)near, row->part != PART_F, kept_text[KEPT_SAVED],
+                    bytes, exposed);
+            exposed = 0;
+        }
+    }
+}
+
 /* State to its update and back, through every memory between. */
 static void add_hops(Account *account, int stage, const StageBucket *bucket)
 {
     const Family *family = account->family;
-    StageTimes *own = &account->times->stage[stage];
     for (int near = 0; near < (int)family->memory[KEPT_STATE] && bucket->hop_bytes; near++)
         for (int in = 0; in < 2; in++) {
-            Memory far = (Memory)(near + 1);
-            int64_t ns = price_copy(family->problem->cluster, in ? far : (Memory)near,
-                                    in ? (Memory)near : far, bucket->hop_bytes);
-            Traffic want = {.step = STEP_COPY,
-                            .memory = far,
-                            .stream = hop_stream((Memory)near, in),
-                            .what = "optimizer state"};
-            Traffic *row =
-                &account->times->traffic.at[traffic_row(account->arena, account->times, &want)];
-            row->count[stage]++;
-            row->bytes[stage] += bucket->hop_bytes;
-            row->ns[stage] += ns;
-            own->store_ns[far] += ns;
-            own->store_bytes[far] += bucket->hop_bytes;
-            own->busy_ns[want.stream] += ns;
+            add_hop(account, stage, (Memory)near, in, "optimizer state", bucket->hop_bytes, 0);
         }
 }
 
@@ -328,6 +356,8 @@ StepTimes *account_plan(Arena *arena, Family *family, const int *first_link)
     add_rows(&account, &length, end);
     StageEnd at[MAX_STAGES];
     family_ends(family, first_link, end, at);
+    for (int i = 0; i < family->order->n && family->memory[KEPT_SAVED] != MEMORY_HBM; i++)
+        add_spills(&account, &family->order->row[i]);
     for (int s = 0; s < stages; s++)
         add_end(&account, s, &at[s], times->step_ns);
     arena_free(scratch);

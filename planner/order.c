@@ -237,13 +237,18 @@ static void fill_slots(Arena *scratch, Order *order)
 
 static void find_begins(Order *order)
 {
-    const OrderRow *before[MAX_STAGES] = {NULL};
+    OrderRow *before[MAX_STAGES] = {NULL};
     for (int i = 0; i < order->n; i++) {
         OrderRow *row = &order->row[i];
-        const OrderRow *last = before[row->stage];
+        OrderRow *last = before[row->stage];
         bool turns =
             last && last->chunk == row->chunk && (last->part == PART_F) != (row->part == PART_F);
         row->begins = !last ? BEGINS_STAGE : turns ? BEGINS_THERE : BEGINS_ANEW;
+        if (turns && row->part == PART_B && row->micro == last->micro && !order->turn) {
+            row->turns = last->turns = true;
+            order->turns[row->chunk]++;
+            row->begins = BEGINS_OWN;
+        }
         before[row->stage] = row;
     }
 }
@@ -265,6 +270,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
                      .splits = schedule_splits(schedule)};
     order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->runs);
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
+    order->turns = ARENA_ARRAY(arena, int, order->chunks);
     for (int ring = 0; ring < RING_COUNT; ring++)
         order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");

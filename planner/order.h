@@ -14,6 +14,7 @@ enum { MAX_STAGES = 64, MAX_CHUNKS = 256 };
 /* Where a row begins, as against the row before it on its stage. */
 typedef enum {
     BEGINS_THERE, /* at the link of the chunk at which that one ended */
+    BEGINS_OWN,   /* there, and it is the whole backward of that forward */
     BEGINS_ANEW,  /* elsewhere */
     BEGINS_STAGE, /* there is none */
     BEGINS_COUNT
@@ -23,6 +24,7 @@ typedef struct OrderRow {
     int16_t stage, chunk;
     PartKind part;
     Begins begins;
+    bool turns; /* as Entry.turns: a whole backward behind its forward, or the other way round */
     int32_t micro;
     int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */
 } OrderRow;
@@ -31,11 +33,12 @@ typedef struct Order {
     ScheduleKind schedule;
     int stages, chunks, micros, n;
     int runs; /* micro-batches that the rows are of: more than a step's where steps flow */
-    const Schedule *turn;   /* where steps flow: one turn, of which the rows are a short run */
-    const int *holder;      /* [chunks] */
-    bool splits;            /* some backward is in two parts */
-    OrderRow *row;          /* in an order that respects all dependencies */
-    int32_t *last;          /* per chunk: the last row that adds to its gradients */
+    const Schedule *turn; /* where steps flow: one turn, of which the rows are a short run */
+    const int *holder;    /* [chunks] */
+    bool splits;          /* some backward is in two parts */
+    OrderRow *row;        /* in an order that respects all dependencies */
+    int *turns;           /* per chunk: whole backwards that are the next row after their forward */
+    int32_t *last;        /* per chunk: the last row that adds to its gradients */
     int *slots[RING_COUNT]; /* per chunk: slots that suffice whatever the lengths of rows are */
 } Order;
 

@@ -288,6 +288,7 @@ static void settle_even(Run *run, int rank, const Pins *pins, Family *family)
 {
     Cuts cuts = {.bytes = 0};
     CutStats stats = {.simulated = 1, .complete = true};
+    bool fits = true;
     int chunks = family->order->chunks;
     search_links(run->problem, pins, cuts.first_link);
     for (int c = 0; c < chunks; c++)
@@ -296,10 +297,11 @@ static void settle_even(Run *run, int rank, const Pins *pins, Family *family)
             return;
         }
     for (int s = 0; s < family->order->stages; s++) {
-        int64_t bytes = family_bytes(family, cuts.first_link, s).all;
-        cuts.bytes = bytes > cuts.bytes ? bytes : cuts.bytes;
+        StageBytes bytes = family_bytes(family, cuts.first_link, s);
+        cuts.bytes = bytes.all > cuts.bytes ? bytes.all : cuts.bytes;
+        fits = fits && family_fits_far(family, &bytes);
     }
-    if (cuts.bytes > family_budget(family)) {
+    if (cuts.bytes > family_budget(family) || !fits) {
         run->result->stats.cut_memory++;
         note_tightest(run, pins, family);
         return;

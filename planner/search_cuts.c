@@ -96,7 +96,7 @@ static const StageCost *stage_at(CutTable *table, int stage, int begin, int end,
     }
     const StageCost *cost = family_stage(table->family, begin, end);
     if (stage_bytes(table->family, cost, stage) > table->budget ||
-        !stage_state_fits(table->family, cost->home_bytes)) {
+        !stage_fits_far(table->family, cost, stage)) {
         *ret_stop = true;
         return NULL;
     }

@@ -174,7 +174,7 @@ static const char *what_moves(const Step *step)
     case STEP_TIED:
         return "tied gradients";
     case STEP_COPY:
-        return "optimizer state";
+        return step->bucket == NONE ? kept_text[KEPT_SAVED] : "optimizer state";
     case STEP_MOVE:
         if (step->inst)
             return step->bucket == NONE ? inst_traffic(step->body, step->inst) : traffic_matrices;

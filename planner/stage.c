@@ -380,7 +380,7 @@ static void fill_ends(const Family *family, int begin, int end, StageCost *cost)
     cost->update_ns = num_larger(compute, gather);
 }
 
-/* ---- bytes ---- */
+/* ---- a stage ---- */
 
 static void fill_static(const Family *family, const Groups *groups, StageCost *cost)
 {
@@ -397,101 +397,6 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
                                  num_align64(share * dtype_bytes(recipe->master));
     }
 }
-
-static void fill_saved(const Card *card, bool first, bool last, int64_t *stride)
-{
-    for (int kind = 0; kind < SAVED_KINDS; kind++)
-        stride[RING_SAVED + kind] += card->saved_bytes[kind];
-    if (card->saves_in && !first)
-        stride[card->saves_in_late ? RING_SAVED_W : RING_SAVED] += card->in_bytes;
-    if (card->saves_grad_in && !last)
-        stride[RING_SAVED_IW] += card->grad_in_bytes;
-}
-
-static void fill_rings(const Family *family, int begin, int end, StageCost *cost)
-{
-    const Card *head = family_card(family, begin);
-    const Card *tail = family_card(family, end - 1);
-    bool first = begin == 0, last = end == links_of(family), data[DATA_COUNT] = {false};
-    int64_t pass = 0, scratch = 0;
-    for (int i = begin; i < end; i++) {
-        const Card *card = family_card(family, i);
-        fill_saved(card, i == begin, i == end - 1, cost->stride);
-        for (int d = 0; d < DATA_COUNT; d++)
-            if (card->data_bytes[d] && !data[d]) {
-                data[d] = true;
-                cost->stride[RING_DATA] += card->data_bytes[d];
-            }
-        if (i > begin && !card->saves_in)
-            pass = num_larger(pass, card->in_bytes);
-        if (i > begin && !family_card(family, i - 1)->saves_grad_in)
-            pass = num_larger(pass, card->grad_out_bytes);
-        scratch = num_larger(scratch, card->scratch_bytes);
-    }
-    cost->stride[RING_IN] = first ? 0 : head->in_bytes;
-    cost->stride[RING_OUT] = last ? 0 : tail->out_bytes;
-    cost->stride[RING_GRAD_IN] = last ? 0 : tail->grad_in_bytes;
-    cost->stride[RING_GRAD_OUT] = first ? 0 : head->grad_out_bytes;
-    cost->pass_bytes = pass;
-    cost->scratch_bytes = scratch;
-    cost->transient_bytes = 4 * pass + scratch;
-}
-
-/* Of the slots of one chunk; what a neighbour on the same stage reads has no ring of its own. */
-static int64_t ring_bytes(const Family *family, const StageCost *cost, int chunk)
-{
-    const Order *order = family->order;
-    int64_t bytes = 0;
-    for (int ring = 0; ring < RING_COUNT; ring++) {
-        int to = ring == RING_OUT ? chunk + 1 : ring == RING_GRAD_OUT ? chunk - 1 : NONE;
-        bool mine = to < 0 || to >= order->chunks || order->holder[to] != order->holder[chunk];
-        bytes += mine ? cost->stride[ring] * order->slots[ring][chunk] : 0;
-    }
-    return bytes;
-}
-
-int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
-{
-    return cost->fixed_bytes + ring_bytes(family, cost, chunk);
-}
-
-/* Weights of stale steps are kept. */
-static int family_versions(const Family *family, int stage)
-{
-    return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
-}
-
-StageBytes family_bytes(Family *family, const int *first_link, int stage)
-{
-    StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0;
-    int buckets = 0;
-    for (int c = 0; c < family->order->chunks; c++) {
-        if (family->order->holder[c] != stage)
-            continue;
-        const StageCost *cost = family_chunk(family, first_link, c);
-        bytes.weights += cost->weight_bytes * family_versions(family, stage);
-        bytes.gradients += cost->gradient_bytes;
-        bytes.state += cost->state_bytes;
-        bytes.home += cost->home_bytes;
-        buckets += cost->buckets;
-        field = num_larger(field, cost->field_bytes);
-        bytes.saved += ring_bytes(family, cost, c);
-        pass = num_larger(pass, cost->pass_bytes);
-        scratch = num_larger(scratch, cost->scratch_bytes);
-        fetched = num_larger(fetched, cost->fetched_bytes);
-        buffers = num_larger(buffers, cost->buffer_bytes);
-    }
-    if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
-        bytes.state = state_slots_bytes(family, buckets, field);
-    bytes.transients = 4 * pass + scratch + fetched + buffers;
-    int pairs = family->order->turn ? family->order->stages + 2 : 0;
-    bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
-                bytes.saved + bytes.transients;
-    return bytes;
-}
-
-/* ---- a stage ---- */
 
 /* Lengths of the rows, and where in them each link's gradients begin. What a link begins early is
  * not its gradients: they come as long before its end. */
@@ -520,6 +425,15 @@ static Offsets fill_lengths(Arena *scratch, const Family *family, int begin, int
     return offset;
 }
 
+/* Does a whole backward of a chunk that ends there follow at once upon its forward? As most of its
+ * rows do; the last chunk speaks for itself, the first for the others. */
+static bool chunk_turns(const Family *family, int end)
+{
+    const Order *order = family->order;
+    int chunk = end == links_of(family) ? order->chunks - 1 : 0;
+    return 2 * order->turns[chunk] > order->runs;
+}
+
 static StageCost *make_cost(Family *family, int begin, int end, bool together)
 {
     Arena *scratch = arena_new("stage");
@@ -529,7 +443,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     for (int i = begin; i < end; i++)
         groups += family_card(family, i)->groups;
     Offsets offset = fill_lengths(scratch, family, begin, end, cost);
-    fill_rings(family, begin, end, cost);
+    stage_fill_rings(family, begin, end, cost);
     if (cost->stride[RING_DATA])
         cost->ns[PART_F] += price_stream(device, cost->stride[RING_DATA]) + device->launch_ns;
     Groups made = {0};
@@ -538,7 +452,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     cost->bucket = ARENA_ARRAY(family->arena, StageBucket, groups + 1);
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
-    stage_add_homes(family, begin, end, offset.adds, cost);
+    stage_add_homes(family, begin, end, chunk_turns(family, end), offset.adds, cost);
     if (family->memory[KEPT_STATE] != MEMORY_HBM)
         cost->state_bytes = state_slots_bytes(family, cost->buckets, cost->field_bytes);
     time_buckets(cost, begin, end);

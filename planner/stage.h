@@ -50,9 +50,10 @@ typedef struct StageBucket {
 } StageBucket;
 
 typedef struct StageCost {
-    int64_t ns[PART_COUNT];       /* of a row of each part */
-    int64_t stall_ns[PART_COUNT]; /* of that, waits for weights to come and for gradients to go */
-    int64_t fold_ns;              /* and of rows that add to gradients, adding of homes */
+    int64_t ns[PART_COUNT];        /* of a row of each part */
+    int64_t stall_ns[PART_COUNT];  /* of that, waits for weights to come and for gradients to go */
+    int64_t copied_ns[PART_COUNT]; /* and for saved values that live elsewhere */
+    int64_t fold_ns;               /* and of rows that add to gradients, adding of homes */
     int64_t gap_ns[BEGINS_COUNT][PART_COUNT]; /* behind the row before it: until weights of its
                                                  first link have come, and gradients have gone */
     int64_t norm_ns; /* from the last backward row's end until this rank's norm is known, without
@@ -63,9 +64,10 @@ typedef struct StageCost {
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
                                                                            share */
-    int64_t field_bytes;        /* of state on its way: the largest field of a bucket */
-    int64_t home_bytes;         /* of state in another memory */
-    int64_t stride[RING_COUNT]; /* bytes of a slot */
+    int64_t field_bytes;               /* of state on its way: the largest field of a bucket */
+    int64_t home_bytes;                /* of state in another memory */
+    int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
+    int64_t stride[RING_COUNT];        /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */
@@ -92,7 +94,7 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk);
 /* The same of a stage with all of its chunks. */
 typedef struct StageBytes {
     int64_t weights, gradients, state, saved, transients, all;
-    int64_t home; /* of state in another memory */
+    int64_t far[MEMORY_COUNT]; /* in other memories */
 } StageBytes;
 StageBytes family_bytes(Family *family, const int *first_link, int stage);
 int64_t family_budget(const Family *family); /* memory less margin */
@@ -100,9 +102,10 @@ int64_t family_budget(const Family *family); /* memory less margin */
 void family_hops(const Family *family, OrderTimes *ret);
 
 /* Buffers of buckets that are whole for a while, and the rows that wait for them: fills the bytes,
- * lengthens ns, and moves the readiness of buckets. own: per part, what each link adds to a row. */
-void stage_add_homes(const Family *family, int begin, int end, int64_t *const own[PART_COUNT],
-                     StageCost *cost);
+ * lengthens ns, and moves the readiness of buckets. turns: as Entry.turns. own: per part, what each
+ * link adds to a row. */
+void stage_add_homes(const Family *family, int begin, int end, bool turns,
+                     int64_t *const own[PART_COUNT], StageCost *cost);
 
 /* Elements that a rank holds after a move of a flat bucket. */
 int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count);
@@ -122,8 +125,15 @@ int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes
 /* What a bucket's share carries on a hop, by and by the stage's slots and homes. */
 void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
                    StageCost *cost);
-/* Does the state of a stage of these chunks fit where it lives? */
-bool stage_state_fits(const Family *family, int64_t home_bytes);
+/* Bytes of rings and transients, and what passes through memories on its way (stage_bytes.c). */
+void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost);
+/* Do saved values of a kind live in another memory? */
+bool family_spills(const Family *family, SavedKind kind);
+/* What a link saves of a kind, with the chain's value that enters it; first, last: of its chunk. */
+int64_t family_block(const Family *family, int link, SavedKind kind, bool first, bool last);
+/* Does what a stage has elsewhere fit there: of one chunk, of several? */
+bool stage_fits_far(const Family *family, const StageCost *cost, int chunk);
+bool family_fits_far(const Family *family, const StageBytes *bytes);
 
 /* The end of the step on one stage, absolute. */
 typedef struct StageEnd {

@@ -2,7 +2,7 @@
  * rows that wait until its weights have come, or its gradients gone. */
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
-#include "planner/stage.h"
+#include "planner/stage_spill.h"
 
 /* Where the buffer of each bucket lies in its area; bytes 0: it has none. Of those that share bytes
  * with it (and it does so itself) some come last in a row that runs up or down to it, or that ran
@@ -112,12 +112,16 @@ typedef struct HomeRow {
     const StageCost *cost;
     const Ends *ends;
     Area weights, gradients;
+    PartKind part;
     bool forward, adds; /* to gradients */
+    bool turns;         /* backward follows at once upon its forward */
     int micros;
     int64_t clock; /* of compute */
     int64_t weight_stream, gradient_stream;
     int64_t *used, *scattered; /* per bucket: its weights were used last, its gradients are home */
     int64_t stall, fold;
+    int64_t copied;  /* waits for saved values on their way */
+    SpillRun *spill; /* or NULL */
 } HomeRow;
 
 /* All that link i is the first to use, one after the other. */
@@ -187,8 +191,14 @@ static void run_row(HomeRow *row, bool resumes, int begin, int end, const int64_
             fetch_weights(row, i);
         if (row->adds)
             claim_buffers(row, i, adds[i - begin] / 2); /* some are made early, some late */
-        ret_late[i - begin] = row->stall + row->fold;
+        int64_t ready = spill_run_begin(row->spill, row->part, row->turns, i, row->clock);
+        row->copied += ready - row->clock;
+        row->clock = ready;
+        ret_late[i - begin] = row->stall + row->fold + row->copied;
         row->clock += adds[i - begin];
+        int64_t done = spill_run_end(row->spill, row->part, row->turns, i, row->clock);
+        row->copied += done - row->clock;
+        row->clock = done;
         for (int b = next_last(row->ends, row->forward, i, NONE); b != NONE;
              b = next_last(row->ends, row->forward, i, b))
             row->used[b] = row->clock;
@@ -202,9 +212,11 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
 {
     HomeRow row = *before;
     int n = row.cost->buckets;
+    row.part = part;
     row.forward = part == PART_F;
     row.adds = part == PART_B || part == PART_W;
-    row.clock = row.stall = row.fold = 0;
+    row.clock = row.stall = row.fold = row.copied = 0;
+    row.spill = spill_run_behind(scratch, before->spill, before->clock);
     row.weight_stream -= before->clock;
     row.gradient_stream -= before->clock;
     row.used = ARENA_ARRAY(scratch, int64_t, n + 1);
@@ -224,10 +236,21 @@ static bool any_cut(const StageCost *cost)
     return any; /* weights are cut where gradients are */
 }
 
+/* The row of `part` that follows some time later: what could be brought has come. */
+static HomeRow rested_row(Arena *scratch, const HomeRow *before, PartKind part)
+{
+    enum { LONG = 1 << 30 }; /* ns, more than all blocks take */
+    HomeRow row = row_behind(scratch, before, part);
+    row.spill = spill_run_behind(scratch, row.spill, (int64_t)LONG << 8);
+    return row;
+}
+
 /* Rows in the steady state, each behind one of the other direction: forward and backward take
- * turns. ret_late[part], per link. */
+ * turns. ret_rest: the same where something else held the rows up. ret_late[part],
+ * per link, of these. */
 static void run_rows(Arena *scratch, HomeRow *first, int begin, int end,
-                     int64_t *const own[PART_COUNT], HomeRow *ret, int64_t *const *ret_late)
+                     int64_t *const own[PART_COUNT], HomeRow *ret, HomeRow *ret_rest,
+                     int64_t *const *ret_late)
 {
     run_row(first, true, begin, end, own[PART_F], ret_late[PART_F]);
     HomeRow back = row_behind(scratch, first, PART_B);
@@ -242,42 +265,56 @@ static void run_rows(Arena *scratch, HomeRow *first, int begin, int end,
     /* what goes home later every time ends by taking the time of the rows */
     int64_t behind = (ret[PART_B].gradient_stream - ret[PART_B].clock) -
                      num_larger(back.gradient_stream - back.clock, 0);
-    if (behind > 0) {
-        ret[PART_B].clock += behind;
-        ret[PART_B].stall += behind;
+    behind = num_larger(behind, 0);
+    ret[PART_B].clock += behind;
+    ret[PART_B].stall += behind;
+    for (int part = 0; part < PART_COUNT; part++) {
+        ret_rest[part] = ret[part];
+        if (!first->spill)
+            continue;
+        ret_rest[part] = rested_row(scratch, part == PART_F ? &back : &ret[PART_F], (PartKind)part);
+        run_row(&ret_rest[part], true, begin, end, own[part], ret_late[part]);
+        ret_rest[part].clock += part == PART_B ? behind : 0;
+        ret_rest[part].stall += part == PART_B ? behind : 0;
     }
 }
 
-void stage_add_homes(const Family *family, int begin, int end, int64_t *const own[PART_COUNT],
-                     StageCost *cost)
+void stage_add_homes(const Family *family, int begin, int end, bool turns,
+                     int64_t *const own[PART_COUNT], StageCost *cost)
 {
-    if (!any_cut(cost))
+    if (!any_cut(cost) && family->memory[KEPT_SAVED] == MEMORY_HBM)
         return;
     Arena *scratch = arena_new("homes");
     Ends ends = ends_of(scratch, cost, begin, end);
     HomeRow first = {.cost = cost,
                      .ends = &ends,
+                     .part = PART_F,
                      .forward = true,
+                     .turns = turns,
+                     .spill = spill_run_new(scratch, family, begin, end),
                      .micros = family->order->micros,
                      .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
     first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
     first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
-    HomeRow row[PART_COUNT];
+    HomeRow row[PART_COUNT], rest[PART_COUNT];
     int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int part = 0; part < PART_COUNT; part++)
         late[part] = ARENA_ARRAY(scratch, int64_t, end - begin);
-    run_rows(scratch, &first, begin, end, own, row, late);
+    run_rows(scratch, &first, begin, end, own, row, rest, late);
     for (int part = 0; part < PART_COUNT; part++) {
         bool forward = part == PART_F;
         HomeRow next = row_behind(scratch, &row[part], (PartKind)part);
         run_row(&next, false, begin, end, own[part], again);
-        cost->ns[part] += row[part].stall + row[part].fold;
-        cost->stall_ns[part] = row[part].stall;
+        cost->ns[part] += rest[part].stall + rest[part].fold + rest[part].copied;
+        cost->copied_ns[part] = rest[part].copied;
+        cost->stall_ns[part] = rest[part].stall;
         cost->fold_ns = num_larger(cost->fold_ns, row[part].fold);
         cost->gap_ns[BEGINS_STAGE][part] =
             fetches_of(cost, &ends, forward, forward ? begin : end - 1);
-        cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - row[part].clock, 0);
+        cost->gap_ns[turns && !forward ? BEGINS_OWN : BEGINS_THERE][part] =
+            num_larger(row[part].clock - rest[part].clock, 0);
+        cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - rest[part].clock, 0);
     }
     PartKind adds = family->deck->key.split ? PART_W : PART_B;
     for (int b = 0; b < cost->buckets; b++) {

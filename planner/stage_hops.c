@@ -99,9 +99,3 @@ int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes
     int fields = 2 + family->pricer.recipe->has_master;
     return state_slots(MEMORY_HBM, buckets) * fields * num_align64(field_bytes);
 }
-
-bool stage_state_fits(const Family *family, int64_t home_bytes)
-{
-    return family->memory[KEPT_STATE] == MEMORY_HBM ||
-           home_bytes <= family->problem->cluster->store[family->memory[KEPT_STATE]].bytes;
-}

@@ -376,6 +376,65 @@ static void test_exchanges_run_under_shared_experts(void **state)
     done(&made);
 }
 
+/* What lives in other memories: the device's bytes and theirs, what passes between, and rows and
+ * updates that wait for it. */
+static const Case far[] = {
+    {"llama-10m", "host", 1, 8, 128, "fp32", "tp=1,activation_home=dram"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,activation_home=nvme"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,optimizer_home=nvme"},
+    {"llama-10m", "host", 4, 8, 128, "bf16", "dp=2,pp=2,zero=3,activation_home=dram"},
+    {"llama-10m", "host", 4, 16, 128, "fp32", "pp=4,schedule=zbh1,activation_home=dram"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16", "dp=8,activation_home=dram,optimizer_home=dram"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16",
+     "dp=2,pp=4,mbs=4,schedule=gpipe,activation_home=dram"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 8192, "bf16",
+     "tp=4,dp=2,pp=4,sp=1,recompute=full,activation_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16", "tp=8,sp=1,activation_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16", "tp=8,sp=1,zero=1,optimizer_home=nvme"},
+    {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16",
+     "tp=2,sp=1,dp=4,pp=2,zero=1,optimizer_home=dram,activation_home=nvme"},
+};
+enum { FAR = sizeof far / sizeof *far };
+
+static void test_far_homes_agree(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i < FAR; i++) {
+        Made made = make(&far[i]);
+        const int *first = made.plan->first_link;
+        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
+        int64_t segment = family_segment(made.family, first, end);
+        StepTimes *steps = simulate_program(made.arena, made.program, NULL);
+        double apart = off(segment, steps->step_ns);
+        bool cuts = made.plan->weight_atoms != 0; /* rows then wait for two things at once */
+        if (apart > (cuts ? 0.03 : 0.01))
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns\n", far[i].model, far[i].pins,
+                     (long long)segment, (long long)steps->step_ns);
+        worst = apart > worst ? apart : worst;
+        StepTimes *account = account_plan(made.arena, made.family, first);
+        assert_int_equal(account->step_ns, segment);
+        for (int s = 0; s < made.plan->stages; s++) {
+            StageBytes bytes = family_bytes(made.family, first, s);
+            const StageProgram *stage = &made.program->stage[s];
+            assert_int_equal(bytes.state, stage->group_bytes[2]);
+            assert_true(bytes.all >= stage->arena_bytes);
+            assert_true(off(bytes.all, stage->arena_bytes) < 0.07); /* rings of GPipe's edges */
+            Memory home = made.plan->memory[KEPT_SAVED];
+            if (home != MEMORY_HBM)
+                assert_true(bytes.far[home] >= stage->chunk[0].away[0].stride);
+            for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) {
+                assert_int_equal(steps->stage[s].store_bytes[m], account->stage[s].store_bytes[m]);
+                assert_int_equal(steps->stage[s].store_ns[m], account->stage[s].store_ns[m]);
+            }
+            assert_int_equal(spent_sum(&steps->stage[s]), steps->step_ns);
+            assert_int_equal(spent_sum(&account->stage[s]), segment);
+        }
+        done(&made);
+    }
+    print_message("# %d plans, at most %.2f %% apart\n", FAR, 100 * worst);
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -423,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_example_plans),
         cmocka_unit_test(test_exchanges_run_under_shared_experts),
         cmocka_unit_test(test_cut_homes_agree),
+        cmocka_unit_test(test_far_homes_agree),
         cmocka_unit_test(test_extrapolation),
         cmocka_unit_test(test_labels_that_are_not_there),
     };

@@ -1,0 +1,163 @@
+/* stage_bytes.c - what a stage holds: homes, rings, transients; and in other memories. */
+#include "ir/base/num.h"
+#include "ir/lower/spill.h"
+#include "planner/stage.h"
+
+bool family_spills(const Family *family, SavedKind kind)
+{
+    return family->memory[KEPT_SAVED] != MEMORY_HBM && kind != SAVED_IW;
+}
+
+int64_t family_block(const Family *family, int link, SavedKind kind, bool first, bool last)
+{
+    const Card *card = family_card(family, link);
+    int64_t bytes = card->saved_bytes[kind];
+    if (card->saves_in && !first && kind == (card->saves_in_late ? SAVED_W : SAVED_I))
+        bytes += card->in_bytes;
+    if (card->saves_grad_in && !last && kind == SAVED_IW)
+        bytes += card->grad_in_bytes;
+    return family_spills(family, kind) ? spill_bytes(family->memory[KEPT_SAVED], bytes) : bytes;
+}
+
+/* The areas through which blocks that live elsewhere pass. */
+static void fill_spills(const Family *family, int begin, int end, StageCost *cost)
+{
+    Arena *scratch = arena_new("blocks");
+    Life *life = ARENA_ARRAY(scratch, Life, end - begin);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, end - begin);
+    for (int kind = 0; kind < SAVED_KINDS; kind++)
+        for (int m = MEMORY_HBM;
+             family_spills(family, (SavedKind)kind) && m < (int)family->memory[KEPT_SAVED]; m++) {
+            for (int i = begin; i < end; i++)
+                life[i - begin] =
+                    spill_life(i - begin, (Memory)m,
+                               family_block(family, i, (SavedKind)kind, i == begin, i == end - 1));
+            cost->spill_bytes[m] += lives_place(life, end - begin, offset);
+        }
+    arena_free(scratch);
+}
+
+void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost)
+{
+    const Card *head = family_card(family, begin);
+    const Card *tail = family_card(family, end - 1);
+    bool first = begin == 0, last = end == family->deck->net->chain.n, data[DATA_COUNT] = {false};
+    int64_t pass = 0, scratch = 0;
+    for (int i = begin; i < end; i++) {
+        const Card *card = family_card(family, i);
+        for (int kind = 0; kind < SAVED_KINDS; kind++)
+            cost->stride[RING_SAVED + kind] +=
+                family_block(family, i, (SavedKind)kind, i == begin, i == end - 1);
+        for (int d = 0; d < DATA_COUNT; d++)
+            if (card->data_bytes[d] && !data[d]) {
+                data[d] = true;
+                cost->stride[RING_DATA] += card->data_bytes[d];
+            }
+        if (i > begin && !card->saves_in)
+            pass = num_larger(pass, card->in_bytes);
+        if (i > begin && !family_card(family, i - 1)->saves_grad_in)
+            pass = num_larger(pass, card->grad_out_bytes);
+        scratch = num_larger(scratch, card->scratch_bytes);
+    }
+    cost->stride[RING_IN] = first ? 0 : head->in_bytes;
+    cost->stride[RING_OUT] = last ? 0 : tail->out_bytes;
+    cost->stride[RING_GRAD_IN] = last ? 0 : tail->grad_in_bytes;
+    cost->stride[RING_GRAD_OUT] = first ? 0 : head->grad_out_bytes;
+    cost->pass_bytes = pass;
+    cost->scratch_bytes = scratch;
+    cost->transient_bytes = 4 * pass + scratch;
+    fill_spills(family, begin, end, cost);
+}
+
+/* Is the ring of this kind in another memory? */
+static bool ring_away(const Family *family, int ring)
+{
+    return ring >= RING_SAVED && ring < RING_SAVED + SAVED_KINDS &&
+           family_spills(family, (SavedKind)(ring - RING_SAVED));
+}
+
+/* Of the slots of one chunk; what a neighbour on the same stage reads has no ring of its own. */
+static int64_t ring_bytes(const Family *family, const StageCost *cost, int chunk)
+{
+    const Order *order = family->order;
+    int64_t bytes = cost->spill_bytes[MEMORY_HBM];
+    for (int ring = 0; ring < RING_COUNT; ring++) {
+        if (ring_away(family, ring))
+            continue;
+        int to = ring == RING_OUT ? chunk + 1 : ring == RING_GRAD_OUT ? chunk - 1 : NONE;
+        bool mine = to < 0 || to >= order->chunks || order->holder[to] != order->holder[chunk];
+        bytes += mine ? cost->stride[ring] * order->slots[ring][chunk] : 0;
+    }
+    return bytes;
+}
+
+int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
+{
+    return cost->fixed_bytes + ring_bytes(family, cost, chunk);
+}
+
+/* What a chunk has in a memory behind the device's; slots of state on its way are not counted. */
+static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
+{
+    int64_t bytes = memory == family->memory[KEPT_STATE] ? cost->home_bytes : 0;
+    for (int ring = 0; ring < RING_COUNT; ring++)
+        if (ring_away(family, ring) && memory == family->memory[KEPT_SAVED])
+            bytes += cost->stride[ring] * family->order->slots[ring][chunk];
+    return bytes + cost->spill_bytes[memory];
+}
+
+bool stage_fits_far(const Family *family, const StageCost *cost, int chunk)
+{
+    bool fits = true;
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) {
+        int64_t bytes = far_bytes(family, cost, chunk, (Memory)m);
+        fits = fits && (bytes == 0 || bytes <= family->problem->cluster->store[m].bytes);
+    }
+    return fits;
+}
+
+bool family_fits_far(const Family *family, const StageBytes *bytes)
+{
+    bool fits = true;
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+        fits = fits &&
+               (bytes->far[m] == 0 || bytes->far[m] <= family->problem->cluster->store[m].bytes);
+    return fits;
+}
+
+/* Weights of stale steps are kept. */
+static int family_versions(const Family *family, int stage)
+{
+    return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
+}
+
+StageBytes family_bytes(Family *family, const int *first_link, int stage)
+{
+    StageBytes bytes = {0};
+    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0;
+    int buckets = 0;
+    for (int c = 0; c < family->order->chunks; c++) {
+        if (family->order->holder[c] != stage)
+            continue;
+        const StageCost *cost = family_chunk(family, first_link, c);
+        bytes.weights += cost->weight_bytes * family_versions(family, stage);
+        bytes.gradients += cost->gradient_bytes;
+        bytes.state += cost->state_bytes;
+        for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+            bytes.far[m] += far_bytes(family, cost, c, (Memory)m);
+        buckets += cost->buckets;
+        field = num_larger(field, cost->field_bytes);
+        bytes.saved += ring_bytes(family, cost, c);
+        pass = num_larger(pass, cost->pass_bytes);
+        scratch = num_larger(scratch, cost->scratch_bytes);
+        fetched = num_larger(fetched, cost->fetched_bytes);
+        buffers = num_larger(buffers, cost->buffer_bytes);
+    }
+    if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
+        bytes.state = state_slots_bytes(family, buckets, field);
+    bytes.transients = 4 * pass + scratch + fetched + buffers;
+    int pairs = family->order->turn ? family->order->stages + 2 : 0;
+    bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
+                bytes.saved + bytes.transients;
+    return bytes;
+}
