@@ -149,6 +149,16 @@ void trainer_print_near(Trainer *t, Emit *out, int stage); /* near_group, near_b
 void trainer_print_publish(Trainer *t, Emit *out, int stage, const char *how, const char *where);
 void trainer_print_hop_events(Trainer *t, Emit *out, int buckets);
 void trainer_print_hops_end(Trainer *t, Emit *out); /* waits for all of them */
+/* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
+ * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
+ * whole, or of W alone). */
+bool trainer_spills(const Trainer *t);
+void trainer_print_spills(Trainer *t, Emit *out, int stage);
+void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link);
+void trainer_print_return(Trainer *t, Emit *out, int stage, int chunk, bool whole,
+                          const char *link);
+void trainer_print_spill_events(Trainer *t, Emit *out);
+void trainer_print_spills_end(Trainer *t, Emit *out); /* waits for all of them */
 /* What a place waits for of hops; `lane`: of PLACE_HOP. */
 void trainer_print_hop_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
 

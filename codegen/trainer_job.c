@@ -88,6 +88,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
+    trainer_print_spills_end(t, out);
     if (t->plan->stages > 1) {
         emit_open(out, "for (int slot = 0; slot < LP_COUNT(s->send_activation); slot++)");
         emit_line(out, "lp_wait(&s->send_activation[slot]);");

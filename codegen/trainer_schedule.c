@@ -21,7 +21,7 @@ static bool shifts(const Entry *e)
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
     if (a->kind != b->kind || a->ahead != b->ahead || a->part != b->part || a->chunk != b->chunk ||
-        shifts(a) != shifts(b) || a->resumes != b->resumes)
+        shifts(a) != shifts(b) || a->resumes != b->resumes || a->turns != b->turns)
         return false;
     if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
         (a->message != b->message || a->peer != b->peer))
@@ -91,13 +91,14 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     const char *resumes = !stage_fetches(&t->program->stage[s]) ? ""
                           : entry->resumes                      ? ", true"
                                                                 : ", false";
+    const char *turns = !trainer_spills(t) ? "" : entry->turns ? ", true" : ", false";
     switch (entry->kind) {
     case ENTRY_COMPUTE: {
         static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
-        emit_line(out, "%s_%s(s, %s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
-                  loads ? "step, " : "", micro, resumes);
+        emit_line(out, "%s_%s(s, %s%s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
+                  loads ? "step, " : "", micro, resumes, turns);
         break;
     }
     case ENTRY_SEND:
@@ -192,7 +193,8 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
     static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
     switch (entry->kind) {
     case ENTRY_COMPUTE:
-        emit_line(out, "%s_%s(s, %s);", chunk, part[entry->part], number);
+        emit_line(out, "%s_%s(s, %s%s);", chunk, part[entry->part], number,
+                  trainer_spills(t) ? ", false" : "");
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

@@ -89,6 +89,9 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
         at = begin == before ? "i" : arena_printf(t->arena, "i - %d", begin - before);
     }
     print_ahead(t, out, pass, begin, end);
+    int own = (int)(pass->chunk - stage->chunk);
+    if (backward)
+        trainer_print_return(t, out, pass->s, own, pass->first == 1, link);
     for (int which = pass->first; which <= pass->last; which++) {
         Place place = {.kind = PLACE_LINK, .stage = pass->s, .which = which, .index = begin};
         if (!loop && trainer_stands_alone(t, pass->s, which, begin))
@@ -98,6 +101,8 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
         emit_line(out, "%s_%s(s, &stage%d_%s[%s], &at%s);", name, trainer_part(t, which), pass->s,
                   name, at, t->takes_first[class][which] ? ", first" : "");
     }
+    if (!backward)
+        trainer_print_leave(t, out, pass->s, own, link);
     if (closes && stage_scatters(stage)) {
         emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
     } else if (closes) {
@@ -319,10 +324,10 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     bool forward = pass->first == 0, fetches = stage_fetches(stage);
     bool closes = pass_adds(t, pass) && any_closes(stage, chunk->begin, chunk->end);
     const char *name = trainer_chunk(t, pass->s, own);
-    emit_open_function(out, "static void %s_%s(State *s, %sint micro%s)", name, part,
+    emit_open_function(out, "static void %s_%s(State *s, %sint micro%s%s)", name, part,
                        forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
                                                                                  : "",
-                       fetches ? ", bool resumes" : "");
+                       fetches ? ", bool resumes" : "", trainer_spills(t) ? ", bool turns" : "");
     emit_line(out, "const LpSlots at = %s_slots(s, micro);", name);
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)))
         emit_line(out, "const bool first = %s == %d;", trainer_micro(t),
@@ -426,6 +431,7 @@ void trainer_print_stage(Trainer *t, Emit *out, int s)
     for (int c = 0; c < stage->chunks; c++)
         print_slots(t, out, s, &stage->chunk[c]);
     trainer_print_update(t, out, s);
+    trainer_print_spills(t, out, s);
     for (int c = 0; c < stage->chunks; c++) {
         print_parts(t, out, s, &stage->chunk[c]);
         for (int kind = ENTRY_SEND; kind <= ENTRY_RECV; kind++) {

@@ -47,8 +47,9 @@ static void print_message_wait(Trainer *t, Emit *out, int s, const Event *event,
     }
 }
 
-/* Fields of State, by whether weights are fetched. */
-static const char *const bucket_event[] = {"bucket", "fetch"};
+/* Fields of State whose events links wait for by tables, from EVENT_BUCKET on. */
+static const char *const table_event[] = {"bucket", "fetch", "spill[LP_COPY_OUT]",
+                                          "spill[LP_COPY_IN]"};
 
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro)
 {
@@ -64,7 +65,9 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
             break;
         case EVENT_BUCKET:
         case EVENT_FETCH:
-            emit_line(out, "lp_wait(&s->%s[%d]);", bucket_event[event->kind == EVENT_FETCH],
+        case EVENT_SPILL:
+        case EVENT_FILL:
+            emit_line(out, "lp_wait(&s->%s[%d]);", table_event[event->kind - EVENT_BUCKET],
                       event->bucket);
             break;
         case EVENT_WORLD:
@@ -134,7 +137,7 @@ bool trainer_stands_alone(const Trainer *t, int stage, int which, int link)
     const Event *events;
     int n = link_waits(t, stage, which, link, &events);
     for (int e = 0; e < n; e++) {
-        if (events[e].kind != EVENT_BUCKET && events[e].kind != EVENT_FETCH)
+        if (events[e].kind < EVENT_BUCKET || events[e].kind > EVENT_FILL)
             return true;
     }
     return false;
@@ -144,14 +147,15 @@ bool trainer_stands_alone(const Trainer *t, int stage, int which, int link)
 static const char *wait_name(Trainer *t, int s, const Chunk *chunk, int which, EventKind kind)
 {
     int own = (int)(chunk - t->program->stage[s].chunk);
+    static const char *const word[] = {"wait", "fetched", "free", "filled"};
     return arena_printf(t->arena, "%s_%s_%s", trainer_chunk(t, s, own), trainer_part(t, which),
-                        kind == EVENT_FETCH ? "fetched" : "wait");
+                        word[kind - EVENT_BUCKET]);
 }
 
 void trainer_print_link_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, int which,
                               const char *link)
 {
-    for (int kind = EVENT_BUCKET; kind <= EVENT_FETCH; kind++) {
+    for (int kind = EVENT_BUCKET; kind <= EVENT_FILL; kind++) {
         if (has_bucket_waits(t, s, chunk, which, (EventKind)kind))
             emit_line(out, "%s(s, %s);", wait_name(t, s, chunk, which, (EventKind)kind), link);
     }
@@ -162,7 +166,12 @@ void trainer_print_link_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, 
 static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, int which,
                              EventKind kind)
 {
-    bool fetch = kind == EVENT_FETCH;
+    static const char *const what[] = {"buckets", "fetches", "spills", "fills"};
+    static const char *const says[] = {
+        "Buckets whose gathers each link waits for; -1: none.",
+        "Buckets whose weights each link waits for; -1: none.",
+        "Links whose saved values must have left before each link; -1: none.",
+        "Links whose saved values each link waits for; -1: none."};
     int widest = 1, links = chunk->end - chunk->begin;
     for (int i = chunk->begin; i < chunk->end; i++) {
         int buckets = count_waits(t, s, which, i, kind);
@@ -184,9 +193,8 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
     }
     int own = (int)(chunk - t->program->stage[s].chunk);
     const char *table = arena_printf(t->arena, "%s_%s_%s", trainer_chunk(t, s, own),
-                                     trainer_part(t, which), fetch ? "fetches" : "buckets");
-    emit_comment(out, fetch ? "Buckets whose weights each link waits for; -1: none."
-                            : "Buckets whose gathers each link waits for; -1: none.");
+                                     trainer_part(t, which), what[kind - EVENT_BUCKET]);
+    emit_comment(out, "%s", says[kind - EVENT_BUCKET]);
     const char *width = widest > 1 ? arena_printf(t->arena, "[%d]", widest) : "";
     emit_line(out, "static const int %s[%d]%s = {%s};", table, links, width, rows.at);
     emit_blank(out);
@@ -195,9 +203,10 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
     if (widest > 1)
         emit_open(out, "for (int i = 0; i < %d; i++)", widest);
     const char *link = chunk->begin ? arena_printf(t->arena, "link - %d", chunk->begin) : "link";
-    emit_line(out, "const int bucket = %s[%s]%s;", table, link, widest > 1 ? "[i]" : "");
-    emit_line(out, "if (bucket >= 0)");
-    emit_line(out, "    lp_wait(&s->%s[bucket]);", bucket_event[fetch]);
+    const char *index = kind >= EVENT_SPILL ? "other" : "bucket";
+    emit_line(out, "const int %s = %s[%s]%s;", index, table, link, widest > 1 ? "[i]" : "");
+    emit_line(out, "if (%s >= 0)", index);
+    emit_line(out, "    lp_wait(&s->%s[%s]);", table_event[kind - EVENT_BUCKET], index);
     if (widest > 1)
         emit_close(out, "");
     emit_close(out, "");
@@ -207,7 +216,7 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
 void trainer_print_wait_tables(Trainer *t, Emit *out, int s, const Chunk *chunk)
 {
     for (int which = 0; which < (t->split ? BODY_LISTS : 2); which++) {
-        for (int kind = EVENT_BUCKET; kind <= EVENT_FETCH; kind++) {
+        for (int kind = EVENT_BUCKET; kind <= EVENT_FILL; kind++) {
             if (has_bucket_waits(t, s, chunk, which, (EventKind)kind))
                 print_wait_table(t, out, s, chunk, which, (EventKind)kind);
         }

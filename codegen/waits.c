@@ -115,6 +115,11 @@ static Event event_of(const Program *program, const Step *step)
         event.kind = EVENT_HOP;
         event.stream = step->stream;
         event.bucket = step->bucket;
+        if (step->bucket == NONE) {
+            bool out = step->operand[0].address < step->operand[1].address;
+            event.kind = out ? EVENT_SPILL : EVENT_FILL;
+            event.bucket = step->link;
+        }
         break;
     default:
         break;
@@ -168,8 +173,9 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
         place.kind = PLACE_WORLD;
         break;
     case STEP_COPY:
-        place.kind = PLACE_HOP;
+        place.kind = step->bucket == NONE ? PLACE_SPILL : PLACE_HOP;
         place.which = (int)(step->stream - STREAM_COPY_IN);
+        place.index = step->bucket == NONE ? step->link : step->bucket;
         break;
     case STEP_MOVE:
         place.kind = step->stream == STREAM_WEIGHT ? PLACE_FETCH
@@ -213,17 +219,36 @@ static int number_of(const Program *program, const Step *step)
     return step->micro == NONE ? NONE : micro_number(program, step->round, step->micro);
 }
 
+static bool is_spill(const Event *event)
+{
+    return event->kind == EVENT_SPILL || event->kind == EVENT_FILL;
+}
+
+/* Lanes between memories run in order, so that one wait is enough for what links save; hops of
+ * state are named one by one, and stand for themselves. */
+static bool wants_spill(const Flight *flight, int64_t seq)
+{
+    bool wants = false;
+    for (int i = 0; i < flight->steps.n; i++)
+        wants = wants || (flight->steps.at[i].seq == seq && is_spill(&flight->steps.at[i].event));
+    return wants;
+}
+
 /* The Step waits for everything of the stream up to seq. */
 static void wait_until(Waits *waits, const Step *step, Flight *flight, int64_t seq)
 {
+    bool wanted = wants_spill(flight, seq);
     int kept = 0;
     for (int i = 0; i < flight->steps.n; i++) {
         Flying *flying = &flight->steps.at[i];
-        if (flying->seq > seq) {
+        bool spill = is_spill(&flying->event);
+        if (flying->seq > seq || (wanted && !spill)) {
             flight->steps.at[kept++] = *flying;
             continue;
         }
         Event event = flying->event;
+        if (spill && flying->seq < seq)
+            continue;
         event.any_slot =
             event.kind == EVENT_MESSAGE && !same_slot(waits->program, step, &event, flying->micro);
         add_event(waits, place_of(waits->program, step, event.kind), event);

@@ -140,9 +140,8 @@ static void *lane_main(void *argument)
 
 /* ---- on the rank's ---- */
 
-static const char *const lane_text[LP_HOPS] = {"copy of state to the device",
-                                               "copy of state from the device", "read of state",
-                                               "write of state"};
+static const char *const lane_text[LP_HOPS] = {"copy to the device", "copy from the device",
+                                               "read of a file", "write of a file"};
 
 bool lp_errand_done(LpSelf *self, LpErrand *errand)
 {
@@ -222,7 +221,7 @@ static void file_open(LpSelf *self, int64_t bytes)
     LpLanes *lanes = self->lanes;
     const char *dir = self->rank.options->offload_dir;
     if (!dir)
-        lp_fail_all(2, "this plan keeps the optimizer's state in files: give --offload-dir a "
+        lp_fail_all(2, "this plan keeps memory in files: give --offload-dir a "
                        "folder with room for them");
     snprintf(lanes->path, sizeof lanes->path, "%s/lplan-%ld-rank-%d.state", dir, (long)getpid(),
              self->rank.index);

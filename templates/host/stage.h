@@ -90,6 +90,12 @@ typedef struct LpBucket {
 } LpBucket;
 
 /* Elements of a group that lie between its blocks. */
+/* Saved values of a link that live in another memory: where they are in the arena and in the
+ * host's memory on their way, in a slot of their home; 0 bytes: none. */
+typedef struct LpSpill {
+    int64_t near[2], away, bytes;
+} LpSpill;
+
 typedef struct LpGap {
     int64_t begin, elements;
 } LpGap;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""test_memories.py - optimizer state in the host's memory and in files trains to the same bits.
+"""test_memories.py - what lives in the host's memory and in files trains to the same bits.
 
     test_memories.py LPLAN [WORD...]      only rows whose title has one of the words
 
-For every row the plan is made with state on the device and in other memories (with small buckets, so that
-slots are reused): losses, norms and weights of all are equal bit for bit, under MPI and with virtual
+For every row the plan is made with everything on the device and with homes in other memories (with small
+buckets, so that slots are reused): losses, norms and weights of all are equal bit for bit, under MPI and with virtual
 ranks whose operations are held back. A checkpoint goes on in another memory. What cannot be kept is one
 clear line."""
 import json
@@ -26,9 +26,19 @@ MODEL = {
     "torch_dtype": "float32", "vocab_size": 256,
 }
 MEMORIES = ["hbm", "dram", "nvme"]
+HOMES = {
+    **{memory: {"optimizer_home": memory} for memory in MEMORIES},
+    "saved-dram": {"activation_home": "dram"},
+    "saved-nvme": {"activation_home": "nvme"},
+    "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
+}
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
-    ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "nvme"]),
+    ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "nvme", "both-nvme"]),
+    ("one", {"recompute": "full"}, "fp32", ["hbm", "saved-nvme"]),
+    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-nvme"]),
+    ("gpipe", {"pp": 2, "schedule": "gpipe"}, "fp32", ["hbm", "saved-dram"]),
+    ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-dram"]),
 ]
 
 
@@ -46,7 +56,7 @@ class Memories:
         if place.exists():
             return place
         place.mkdir()
-        path = e2e.plan(self.model, {**pins, "optimizer_home": memory}, place / "plan.json", BATCH, SEQ,
+        path = e2e.plan(self.model, {**pins, **HOMES[memory]}, place / "plan.json", BATCH, SEQ,
                         recipe)
         plan = json.loads(path.read_text())
         plan["bucket_bytes"] = BUCKET_BYTES

@@ -1,0 +1,292 @@
+/* trainer_spill.c - saved values that live in another memory: hops of a chunk's links, behind
+ * forward and ahead of backward. Nothing of it is printed where they live in the arena. */
+#include "codegen/trainer.h"
+#include "ir/lower/spill.h"
+#include "ir/lower/state.h"
+
+static Memory home_of(const Trainer *t)
+{
+    return t->plan->memory[KEPT_SAVED];
+}
+
+bool trainer_spills(const Trainer *t)
+{
+    return home_of(t) != MEMORY_HBM;
+}
+
+static const char *const lane_name[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
+                                        "LP_FILE_WRITE"};
+
+static bool travels(const Trainer *t, int kind)
+{
+    return spill_kind(t->program, (SavedKind)kind) && (t->split || kind == SAVED_I);
+}
+
+static const char *base_of(Memory memory)
+{
+    return memory == MEMORY_HBM    ? "s->arena"
+           : memory == MEMORY_DRAM ? "s->rank->dram"
+                                   : "s->rank->file";
+}
+
+/* ---- tables ---- */
+
+static const char *table_name(Trainer *t, int s, int kind)
+{
+    return arena_printf(t->arena, "stage%d_%s_blocks", s, ring_text[RING_SAVED + kind]);
+}
+
+static const char *column_name(Trainer *t, int s, int c, int kind)
+{
+    return arena_printf(t->arena, "%s_%s_home_slot", trainer_chunk(t, s, c),
+                        ring_text[RING_SAVED + kind]);
+}
+
+static void print_table(Trainer *t, Emit *out, int s, int kind)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out,
+                 "What each link saves: its place in the arena%s, its offset in a slot of its "
+                 "home, and its bytes.",
+                 home_of(t) == MEMORY_NVME ? " and in the host's memory" : "");
+    emit_line(out, "static const LpSpill %s[] = {", table_name(t, s, kind));
+    out->depth++;
+    for (int i = 0; i < stage->links; i++) {
+        const StageLink *link = &stage->link[i];
+        int64_t near = spill_address(t->program, stage, i, (SavedKind)kind, MEMORY_HBM, 0),
+                between = home_of(t) == MEMORY_NVME
+                              ? address_offset(spill_address(t->program, stage, i, (SavedKind)kind,
+                                                             MEMORY_DRAM, 0))
+                              : 0;
+        emit_line(out, "{{%lldL, %lldL}, %lldL, %lldL},", (long long)near, (long long)between,
+                  (long long)link->away_offset[kind], (long long)link->block_bytes[kind]);
+    }
+    out->depth--;
+    emit_line(out, "};");
+    emit_blank(out);
+}
+
+static void print_column(Trainer *t, Emit *out, int s, int c, int kind)
+{
+    const Ring *ring = &t->program->stage[s].chunk[c].away[kind];
+    Str list = str_new(t->arena);
+    for (int micro = 0; micro < t->plan->micro_batches; micro++)
+        str_putf(&list, "%s%d", micro ? ", " : "", ring->slot[micro]);
+    emit_line(out, "static const int %s[%d] = {%s};", column_name(t, s, c, kind),
+              t->plan->micro_batches, list.at);
+    emit_blank(out);
+}
+
+/* ---- hops ---- */
+
+static const char *hop_name(Trainer *t, int s, int c, Memory near, bool in)
+{
+    return arena_printf(t->arena, "%s_saved_%s", trainer_chunk(t, s, c),
+                        stream_text[hop_stream(near, in)]);
+}
+
+enum { MAX_DELTAS = 64 };
+
+/* Waits of a lane's hops, told by how far the other link is. */
+static void print_hop_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, int lane)
+{
+    struct {
+        Stream stream;
+        int links;
+    } delta[MAX_DELTAS];
+    int n = 0;
+    for (int i = chunk->begin; i < chunk->end; i++) {
+        const Event *events;
+        Place place = {.kind = PLACE_SPILL, .stage = s, .which = lane, .index = i};
+        int count = waits_at(t->waits, &place, &events);
+        for (int e = 0; e < count; e++) {
+            if (events[e].kind != EVENT_SPILL && events[e].kind != EVENT_FILL)
+                continue;
+            bool known = false;
+            for (int k = 0; k < n; k++)
+                known = known || (delta[k].stream == events[e].stream &&
+                                  delta[k].links == events[e].bucket - i);
+            if (known)
+                continue;
+            CHECK(n < MAX_DELTAS);
+            delta[n].stream = events[e].stream;
+            delta[n++].links = events[e].bucket - i;
+        }
+    }
+    int links = t->program->stage[s].links;
+    for (int k = 0; k < n; k++) {
+        const char *event = lane_name[delta[k].stream - STREAM_COPY_IN];
+        if (delta[k].links == 0) {
+            emit_line(out, "lp_wait(&s->spill[%s][link]);", event);
+            continue;
+        }
+        if (delta[k].links < 0)
+            emit_line(out, "if (link >= %d)", -delta[k].links);
+        else
+            emit_line(out, "if (link < %d)", links - delta[k].links);
+        emit_line(out, "    lp_wait(&s->spill[%s][link %c %d]);", event,
+                  delta[k].links < 0 ? '-' : '+',
+                  delta[k].links < 0 ? -delta[k].links : delta[k].links);
+    }
+}
+
+/* Where the block `b` is in a memory. */
+static const char *place_text(Trainer *t, int s, int c, int kind, Memory memory)
+{
+    const Ring *ring = &t->program->stage[s].chunk[c].away[kind];
+    if (memory != home_of(t))
+        return arena_printf(t->arena, "%s + b->near[%d]", base_of(memory), (int)memory);
+    const char *slot =
+        ring->n == 1 ? ""
+        : ring->slot
+            ? arena_printf(t->arena, " + %s[micro] * %lldL", column_name(t, s, c, kind),
+                           (long long)ring->stride)
+            : arena_printf(t->arena, " + micro %% %d * %lldL", ring->n, (long long)ring->stride);
+    return arena_printf(t->arena, "%s + %lldL%s + b->away", base_of(memory),
+                        (long long)address_offset(ring->base), slot);
+}
+
+static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
+{
+    const Chunk *chunk = &t->program->stage[s].chunk[c];
+    int lane = hop_stream(near, in) - STREAM_COPY_IN;
+    bool numbered = false;
+    emit_open_function(out, "static void %s(State *s, int link, int micro, bool turns%s)",
+                       hop_name(t, s, c, near, in), t->split ? ", bool whole" : "");
+    emit_line(out, "if (turns && link >= %d)", chunk->end - SPILL_STAYS);
+    emit_line(out, "    return;");
+    print_hop_waits(t, out, s, chunk, lane);
+    emit_line(out, "LpEvent *event = &s->spill[%s][link];", lane_name[lane]);
+    emit_line(out, "lp_wait(event);");
+    emit_line(out, "LpCarry pieces[LP_MAX_CARRIES];");
+    emit_line(out, "int count = 0;");
+    emit_line(out, "const LpSpill *b;");
+    for (int kind = 0; kind < SAVED_KINDS; kind++) {
+        if (!travels(t, kind) || chunk->away[kind].n == 0)
+            continue;
+        Memory from = (Memory)(near + in), to = (Memory)(near + !in);
+        numbered = numbered || (chunk->away[kind].n > 1 && (Memory)(near + 1) == home_of(t));
+        emit_line(out, "b = &%s[link];", table_name(t, s, kind));
+        emit_line(out, t->split && kind == SAVED_I ? "if (b->bytes && whole)" : "if (b->bytes)");
+        emit_line(out, "    pieces[count++] = (LpCarry){%s, %s, b->bytes};",
+                  place_text(t, s, c, kind, to), place_text(t, s, c, kind, from));
+    }
+    if (!numbered)
+        emit_line(out, "(void)micro;");
+    if (t->split && (!travels(t, SAVED_I) || chunk->away[SAVED_I].n == 0))
+        emit_line(out, "(void)whole;");
+    emit_line(out, "if (count)");
+    emit_line(out, "    lp_copy(event, %s, pieces, count);", lane_name[lane]);
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in, const char *link)
+{
+    emit_line(out, "%s(s, %s, micro, turns%s);", hop_name(t, s, c, near, in), link,
+              t->split ? in ? ", whole" : ", true" : "");
+}
+
+/* Behind forward of a link: its own out of the arena, and out of the memory behind that of the link
+ * before. */
+static void print_leave(Trainer *t, Emit *out, int s, int c)
+{
+    const Chunk *chunk = &t->program->stage[s].chunk[c];
+    emit_comment(out, "What a link has saved leaves for its home.");
+    emit_open_function(out, "static void %s_leave(State *s, int link, int micro, bool turns)",
+                       trainer_chunk(t, s, c));
+    print_call(t, out, s, c, MEMORY_HBM, false, "link");
+    for (int near = MEMORY_DRAM; near < (int)home_of(t); near++) {
+        emit_line(out, "if (link >= %d)", chunk->begin + near);
+        out->depth++;
+        print_call(t, out, s, c, (Memory)near, false, arena_printf(t->arena, "link - %d", near));
+        out->depth--;
+        emit_line(out, "for (int last = %d; link == %d && last <= link; last++)",
+                  chunk->end - near < chunk->begin ? chunk->begin : chunk->end - near,
+                  chunk->end - 1);
+        out->depth++;
+        print_call(t, out, s, c, (Memory)near, false, "last");
+        out->depth--;
+    }
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* Ahead of backward of a link: its neighbour's into the arena, and that of the one behind into the
+ * memory behind that. */
+static void print_return(Trainer *t, Emit *out, int s, int c)
+{
+    const Chunk *chunk = &t->program->stage[s].chunk[c];
+    emit_comment(out, "What a link has saved comes back, some links ahead of it.");
+    emit_open_function(out, "static void %s_return(State *s, int link, int micro, bool turns%s)",
+                       trainer_chunk(t, s, c), t->split ? ", bool whole" : "");
+    emit_open(out, "if (link == %d)", chunk->end - 1);
+    for (int near = (int)home_of(t) - 1; near >= 0; near--)
+        for (int i = chunk->end - 1; i >= chunk->begin && i >= chunk->end - 1 - near; i--)
+            print_call(t, out, s, c, (Memory)near, true, arena_printf(t->arena, "%d", i));
+    emit_close_slim(out);
+    for (int near = (int)home_of(t) - 1; near >= 0; near--) {
+        emit_line(out, "if (link >= %d)", chunk->begin + near + 1);
+        out->depth++;
+        print_call(t, out, s, c, (Memory)near, true, arena_printf(t->arena, "link - %d", near + 1));
+        out->depth--;
+    }
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+void trainer_print_spills(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    for (int kind = 0; kind < SAVED_KINDS && trainer_spills(t); kind++) {
+        if (!travels(t, kind))
+            continue;
+        print_table(t, out, s, kind);
+        for (int c = 0; c < stage->chunks; c++)
+            if (stage->chunk[c].away[kind].slot)
+                print_column(t, out, s, c, kind);
+    }
+    for (int c = 0; c < stage->chunks && trainer_spills(t); c++) {
+        for (int near = (int)home_of(t) - 1; near >= 0; near--)
+            for (int in = 0; in < 2; in++)
+                print_hop(t, out, s, c, (Memory)near, in);
+        print_leave(t, out, s, c);
+        print_return(t, out, s, c);
+    }
+}
+
+/* ---- around links ---- */
+
+void trainer_print_leave(Trainer *t, Emit *out, int s, int c, const char *link)
+{
+    if (trainer_spills(t))
+        emit_line(out, "%s_leave(s, %s, micro, turns);", trainer_chunk(t, s, c), link);
+}
+
+void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const char *link)
+{
+    if (trainer_spills(t))
+        emit_line(out, "%s_return(s, %s, micro, turns%s);", trainer_chunk(t, s, c), link,
+                  !t->split ? ""
+                  : whole   ? ", true"
+                            : ", false");
+}
+
+void trainer_print_spill_events(Trainer *t, Emit *out)
+{
+    int links = 1;
+    for (int s = 0; s < t->program->stages; s++)
+        links = t->program->stage[s].links > links ? t->program->stage[s].links : links;
+    if (trainer_spills(t))
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent spill[LP_HOPS][%d];", links),
+                          "of what links have saved");
+}
+
+void trainer_print_spills_end(Trainer *t, Emit *out)
+{
+    if (!trainer_spills(t))
+        return;
+    emit_line(out, "for (int lane = 0; lane < LP_HOPS; lane++)");
+    emit_line(out, "    for (int link = 0; link < LP_COUNT(s->spill[lane]); link++)");
+    emit_line(out, "        lp_wait(&s->spill[lane][link]);");
+}
