@@ -194,7 +194,9 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
     switch (entry->kind) {
     case ENTRY_COMPUTE:
         emit_line(out, "%s_%s(s, %s%s);", chunk, part[entry->part], number,
-                  trainer_spills(t) ? ", false" : "");
+                  !trainer_spills(t) ? ""
+                  : entry->turns     ? ", true"
+                                     : ", false");
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

@@ -244,7 +244,7 @@ static void find_begins(Order *order)
         bool turns =
             last && last->chunk == row->chunk && (last->part == PART_F) != (row->part == PART_F);
         row->begins = !last ? BEGINS_STAGE : turns ? BEGINS_THERE : BEGINS_ANEW;
-        if (turns && row->part == PART_B && row->micro == last->micro && !order->turn) {
+        if (turns && row->part == PART_B && row->micro == last->micro) {
             row->turns = last->turns = true;
             order->turns[row->chunk]++;
             row->begins = BEGINS_OWN;

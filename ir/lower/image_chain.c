@@ -1,6 +1,8 @@
 /* image_chain.c - which links of a plan's chain its image keeps. */
 #include "ir/lower/image_chain.h"
 
+#include "ir/lower/spill.h"
+
 #include <string.h>
 
 typedef struct Choosing {
@@ -88,6 +90,8 @@ ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int chunk
         fresh = net->chain.at[i].index >= fresh ? net->chain.at[i].index + 1 : fresh;
     /* one layer of a kind less where there are many chunks */
     int usual = chunks > 3 ? 1 : 2;
+    if (plan->memory[KEPT_SAVED] != MEMORY_HBM && chunks <= 3)
+        usual = SPILL_STAYS + 1; /* so that what links save has to leave */
     for (int s = 0; s < chunks; s++) {
         int begin, end;
         chunk_range(plan, chunks, s, &begin, &end);

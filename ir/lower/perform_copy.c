@@ -28,7 +28,12 @@ static void copy_block(const Machine *machine, Rank *rank, const Step *step)
             if (at >= 0 && at < bytes)
                 far->address = ring->base + (at + ring->stride) % bytes;
         }
-        memcpy(operand_at(rank, &to), operand_at(rank, &from), (size_t)from.bytes);
+        double *source = operand_at(rank, &from);
+        memcpy(operand_at(rank, &to), source, (size_t)from.bytes);
+        Memory memory = address_memory(from.address);
+        bool between = memory != MEMORY_HBM && memory != machine->program->plan->memory[KEPT_SAVED];
+        for (int64_t e = 0; between && e < from.bytes / WIDTH; e++)
+            source[e] = NAN; /* nobody reads it again there */
     }
 }
 

@@ -372,7 +372,8 @@ static void mark_turns(Program *program)
             if (entry->kind != ENTRY_COMPUTE)
                 continue;
             if (before && before->part == PART_F && entry->part == PART_B &&
-                before->chunk == entry->chunk && before->micro == entry->micro)
+                before->chunk == entry->chunk && before->micro == entry->micro &&
+                before->ahead == entry->ahead)
                 before->turns = entry->turns = true;
             before = entry;
         }
@@ -426,7 +427,6 @@ static void make_tables(Program *program, const Schedule *schedule, const RowTim
     }
     put_step_end(program);
     mark_resumed(program);
-    mark_turns(program);
     arena_free(scratch);
 }
 
@@ -557,6 +557,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
         flow_tables(program, schedule, times);
     else
         make_tables(program, schedule, times);
+    mark_turns(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)
