@@ -263,7 +263,8 @@ int cmd_plan(int argc, char **argv)
             "(FSDP) weights too; shard=node keeps the cuts inside a node (HSDP), shard=weights\n"
             "those of weights. optimizer_home=dram or nvme keeps the optimizer's state in the "
             "host's\n"
-            "memory or in files (the trainer's --offload-dir), and brings it to the update.",
+            "memory or in files (the trainer's --offload-dir), and brings it to the update;\n"
+            "activation_home does the same with what forward saves for backward.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

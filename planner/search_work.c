@@ -299,6 +299,8 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
     *ret_static = weights * dtype_bytes(recipe->weight) +
                   gradients * dtype_bytes(recipe->gradient) + shared * state;
     *ret_saved = (inputs + kept) / pins->cp * pins->micro_batch * dtype_bytes(recipe->activation);
+    if (pins->home[KEPT_SAVED] > MEMORY_HBM)
+        *ret_saved = 0; /* the same */
 }
 
 int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)

@@ -34,11 +34,9 @@ HOMES = {
 }
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
-    ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "nvme", "both-nvme"]),
-    ("one", {"recompute": "full"}, "fp32", ["hbm", "saved-nvme"]),
-    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-nvme"]),
-    ("gpipe", {"pp": 2, "schedule": "gpipe"}, "fp32", ["hbm", "saved-dram"]),
-    ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-dram"]),
+    ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
+    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram"]),
+    ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-nvme"]),
 ]
 
 
