@@ -11,8 +11,8 @@
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
  * cut, too (plan.h: Homes), "state_memory" and "saved_memory" where these live in dram or nvme, and
- * all three sets in the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and a
- * class whose atoms have other roles says so in its "mesh" (plan_parts.h).
+ * all three sets in the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and
+ * a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
  * |--------------|--------------------|
