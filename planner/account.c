@@ -9,6 +9,7 @@ typedef struct Account {
     Arena *arena;
     Family *family;
     const int *first_link;
+    const Body **body; /* per class */
     StepTimes *times;
 } Account;
 
@@ -29,16 +30,18 @@ static void add(Account *account, const Traffic *want, int stage, int64_t count,
 
 /* ---- inside blocks ---- */
 
-static void add_segment(Account *account, int stage, const Card *card, int which, int64_t length)
+static void add_segment(Account *account, int stage, int link, int which, int64_t length)
 {
-    const Pricer *pricer = &account->family->deck->pricer;
-    const Body *body = card->body;
+    const Family *family = account->family;
+    const Pricer *pricer = &family->deck->pricer;
+    const Card *card = family_card(family, link);
+    const Body *body = account->body[family->deck->net->chain.at[link].class];
     const InstList *list = body_list(body, which);
     const CardSegment *segment = which == 0   ? &card->forward
                                  : which == 1 ? &card->backward
                                               : &card->weight;
     StageTimes *own = &account->times->stage[stage];
-    int64_t micros = account->family->order->micros, block = 0;
+    int64_t micros = family->order->micros, block = 0;
     int64_t exposed = length > segment->compute_ns ? length - segment->compute_ns : 0;
     own->spent_ns[SPENT_COMPUTE] += micros * (length - exposed);
     own->spent_ns[SPENT_BLOCK] += micros * exposed;
@@ -76,9 +79,9 @@ static void add_links(Account *account, int chunk)
         const Card *card = family_card(family, i);
         bool top = i == end - 1;
         load -= i == begin ? card->forward.ns : card->forward.next_ns;
-        add_segment(account, stage, card, 0, i == begin ? card->forward.ns : card->forward.next_ns);
-        add_segment(account, stage, card, 1, top ? card->backward.ns : card->backward.next_ns);
-        add_segment(account, stage, card, 2, top ? card->weight.ns : card->weight.next_ns);
+        add_segment(account, stage, i, 0, i == begin ? card->forward.ns : card->forward.next_ns);
+        add_segment(account, stage, i, 1, top ? card->backward.ns : card->backward.next_ns);
+        add_segment(account, stage, i, 2, top ? card->weight.ns : card->weight.next_ns);
     }
     own->spent_ns[SPENT_COMPUTE] += family->order->micros * load;
     own->busy_ns[STREAM_COMPUTE] += family->order->micros * load;
@@ -345,8 +348,12 @@ StepTimes *account_plan(Arena *arena, Family *family, const int *first_link)
     int stages = family->order->stages;
     StepTimes *times = ARENA_NEW(arena, StepTimes);
     *times = (StepTimes){.stages = stages, .stage = ARENA_ARRAY(arena, StageTimes, stages)};
-    Account account = {arena, family, first_link, times};
     Arena *scratch = arena_new("account");
+    int classes = family->deck->net->classes.n;
+    Account account = {arena, family, first_link, ARENA_ARRAY(scratch, const Body *, classes),
+                       times};
+    for (int c = 0; c < classes; c++)
+        account.body[c] = deck_body(scratch, family->deck, c);
     int64_t *end = ARENA_ARRAY(scratch, int64_t, family->order->n);
     times->step_ns = family_segment(family, first_link, end);
     OrderTimes length;

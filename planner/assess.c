@@ -61,7 +61,7 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
     CHECK(rows != NULL);
     DeckKey key = {.micro_batch = 1, .ep = 1, .split = schedule_splits(rows)};
-    Deck *deck = deck_new(arena, problem, variant, &key);
+    Deck *deck = deck_new(arena, arena, problem, variant, &key);
     Order *order = order_new(arena, plan->schedule, rows);
     int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     Family *family = family_new(arena, problem, deck, order, dp, 0, SHARD_ALL);

@@ -226,43 +226,40 @@ static void price_matrix(Arena *arena, const Pricer *pricer, const Body *block, 
 }
 
 /* Of this parameter's matrices; NULL when its elements are stepped one by one. */
-static const CardMatrix *matrix_of(Arena *arena, const Pricer *pricer, const Card *card, int param)
+static const CardMatrix *matrix_of(Arena *arena, const Pricer *pricer, const Body *body,
+                                   const Card *card, int param)
 {
-    const Body *body = card->body;
     const Copy *acc = &body->copies.at[body->acc_copy[param]];
     StepShelf *shelf = pricer->steps;
-    Shelved *own = ARENA_NEW(arena, Shelved);
+    Shelved own = {.recipe = pricer->recipe, .muon = pricer->job->muon};
     int64_t count, elements;
     if (!matrix_key(body->net, body->graph, param, &acc->place, body->mesh, pricer->job,
-                    &own->matrix.key, &count, &elements))
+                    &own.matrix.key, &count, &elements))
         return NULL;
-    own->matrix.unit = matrix_unit(count, elements);
+    own.matrix.unit = matrix_unit(count, elements);
     for (int g = 0; g < card->groups; g++)
-        if (card_same_matrix(card->group[g].matrix, &own->matrix))
+        if (card_same_matrix(card->group[g].matrix, &own.matrix))
             return card->group[g].matrix;
-    own->mesh = *pricer->mesh;
-    own->cluster = *pricer->cluster;
-    own->recipe = pricer->recipe;
-    own->muon = pricer->job->muon;
-    const CardMatrix *known = shelf_find(shelf, own);
+    own.mesh = *pricer->mesh;
+    own.cluster = *pricer->cluster;
+    const CardMatrix *known = shelf_find(shelf, &own);
     if (known)
         return known;
     Shelved *kept = ARENA_NEW(shelf ? shelf->arena : arena, Shelved);
-    *kept = *own;
+    *kept = own;
     price_matrix(shelf ? shelf->arena : arena, pricer, body, param, kept);
     if (shelf)
         vec_push(shelf->arena, &shelf->list) = kept;
     return &kept->matrix;
 }
 
-static void add_param(Arena *arena, const Pricer *pricer, Card *card, int class, int param,
-                      const int64_t *acc_end)
+static void add_param(Arena *arena, const Pricer *pricer, const Body *body, int class, int param,
+                      const int64_t *acc_end, Card *card)
 {
-    const Body *body = card->body;
     const Net *net = pricer->net;
     if (body->acc_copy[param] == NONE)
         return;
-    const CardMatrix *matrix = matrix_of(arena, pricer, card, param);
+    const CardMatrix *matrix = matrix_of(arena, pricer, body, card, param);
     const Copy *acc = &body->copies.at[body->acc_copy[param]];
     AtomSet sharded = place_sharded(&acc->place);
     bool second;
@@ -302,19 +299,24 @@ static int64_t copy_bytes(const Body *body, int copy)
     return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
-Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split)
+static Body *lower(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split)
 {
-    const Net *net = pricer->net;
-    const Graph *graph = net->classes.at[class];
     MovePrice moves = pricer_moves(pricer);
-    Body *body = body_lower(arena, net, graph, plan, pricer->mesh, pricer->recipe, &moves, split);
-    Card card = {.body = body,
-                 .saves_in = body->saves_in,
+    return body_lower(arena, pricer->net, pricer->net->classes.at[class], plan, pricer->mesh,
+                      pricer->recipe, &moves, split);
+}
+
+Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPlan *plan, int class,
+               bool split)
+{
+    const Graph *graph = pricer->net->classes.at[class];
+    Body *body = lower(scratch, pricer, plan, class, split);
+    Card card = {.saves_in = body->saves_in,
                  .saves_in_late = body->saves_in_late,
                  .saves_grad_in = body->saves_grad_in};
     memcpy(card.saved_bytes, body->saved_bytes, sizeof card.saved_bytes);
-    int64_t *price = card_prices(arena, pricer, body);
-    int64_t *acc_end = ARENA_ARRAY(arena, int64_t, graph->params.n + 1);
+    int64_t *price = card_prices(scratch, pricer, body);
+    int64_t *acc_end = ARENA_ARRAY(scratch, int64_t, graph->params.n + 1);
     card.forward = run_list(body, &body->forward, price, acc_end);
     price += body->forward.n;
     card.backward = run_list(body, &body->backward, price, acc_end);
@@ -323,7 +325,7 @@ Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int cl
     card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
     card.scratch_bytes = scratch_bytes(body);
     for (int p = 0; p < graph->params.n; p++)
-        add_param(arena, pricer, &card, class, p, acc_end);
+        add_param(arena, pricer, body, class, p, acc_end, &card);
     card.in_bytes = copy_bytes(body, body->in);
     card.out_bytes = copy_bytes(body, body->out);
     card.grad_in_bytes = copy_bytes(body, body->grad_in);
@@ -346,7 +348,18 @@ static bool experts_divide(const Net *net, int ranks)
     return true;
 }
 
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, const DeckKey *key)
+/* A class as it is placed on the deck's mesh. */
+static const ClassPlan *deck_class(Arena *arena, const Deck *deck, int class)
+{
+    if (deck->key.ep <= 1)
+        return &deck->variant->class[class];
+    ClassPlan *plan = ARENA_NEW(arena, ClassPlan);
+    variant_lift(arena, deck->variant, &deck->mesh, class, plan);
+    return plan;
+}
+
+Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Variant *variant,
+               const DeckKey *key)
 {
     Deck *deck = ARENA_NEW(arena, Deck);
     deck->variant = variant;
@@ -367,13 +380,13 @@ Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, con
         problem->cluster, deck->net,     &deck->mesh, recipe_by_name(problem->job.recipe), 0,
         &problem->job,    problem->steps};
     deck->card = ARENA_ARRAY(arena, Card, deck->net->classes.n);
-    for (int c = 0; c < deck->net->classes.n; c++) {
-        ClassPlan *plan = &variant->class[c];
-        if (ep > 1) {
-            plan = ARENA_NEW(arena, ClassPlan);
-            variant_lift(arena, variant, &deck->mesh, c, plan);
-        }
-        deck->card[c] = card_make(arena, &deck->pricer, plan, c, key->split);
-    }
+    for (int c = 0; c < deck->net->classes.n; c++)
+        deck->card[c] =
+            card_make(arena, scratch, &deck->pricer, deck_class(scratch, deck, c), c, key->split);
     return deck;
+}
+
+const Body *deck_body(Arena *arena, const Deck *deck, int class)
+{
+    return lower(arena, &deck->pricer, deck_class(arena, deck, class), class, deck->key.split);
 }

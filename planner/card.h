@@ -45,7 +45,6 @@ typedef struct CardGroup {
 } CardGroup;
 
 typedef struct Card {
-    const Body *body;
     CardSegment forward, backward, weight; /* of a split backward: I and W */
     int groups;
     CardGroup *group;
@@ -56,8 +55,10 @@ typedef struct Card {
     bool saves_in, saves_in_late, saves_grad_in;
 } Card;
 
-/* The card of one class, on the pricer's net and mesh; split: with its backward in two parts. */
-Card card_make(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split);
+/* The card of one class, on the pricer's net and mesh; split: with its backward in two parts. The
+ * body that it is lowered to takes `scratch` for as long as this runs. */
+Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPlan *plan, int class,
+               bool split);
 /* Cards of all classes of a variant for so many sequences a micro-batch and rank, on its own mesh
  * and the ranks that share experts. */
 typedef struct DeckKey {
@@ -73,8 +74,11 @@ typedef struct Deck {
     Pricer pricer;
     Card *card; /* per class */
 } Deck;
-/* NULL when there is no such mesh, or experts do not divide. */
-Deck *deck_new(Arena *arena, const Problem *problem, const Variant *variant, const DeckKey *key);
+/* NULL when there is no such mesh, or experts do not divide. `scratch` as in card_make. */
+Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Variant *variant,
+               const DeckKey *key);
+/* The body that a card was made from, lowered again. */
+const Body *deck_body(Arena *arena, const Deck *deck, int class);
 /* Both step by elements, or the same kind of matrices. */
 bool card_same_matrix(const CardMatrix *a, const CardMatrix *b);
 /* Lengths of the instructions of a body, list after list. */

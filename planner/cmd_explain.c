@@ -108,7 +108,7 @@ static void put_sensitivity(Str *str, Cli *cli, const Problem *base, const Pins 
             search_run(search, &none, &limits, &result);
             ns = result.found ? result.best.step_ns : 0;
         } else {
-            Family *family = search_family(search, &held);
+            Family *family = search_family(search, cli->arena, &held);
             int first_link[MAX_CHUNKS + 1];
             search_links(&problem, &held, first_link);
             ns = family ? account_plan(cli->arena, family, first_link)->step_ns : 0;

@@ -17,7 +17,7 @@ void plan_time_rows(Plan *plan, const Net *net)
         ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
     Card *card = ARENA_ARRAY(scratch, Card, net->classes.n);
     for (int c = 0; c < net->classes.n; c++)
-        card[c] = card_make(scratch, &pricer, &plan->class[c], c, split);
+        card[c] = card_make(scratch, scratch, &pricer, &plan->class[c], c, split);
     int64_t hop = 0;
     for (int c = 0; c < plan->chunks; c++) {
         for (int i = plan->first_link[c]; i < plan->first_link[c + 1]; i++) {

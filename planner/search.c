@@ -12,7 +12,7 @@
 typedef enum { LEVEL_WORK, LEVEL_ROWS, LEVEL_CARDS, LEVEL_TREE } Level;
 
 typedef struct HeapItem {
-    Family *family; /* from LEVEL_TREE on */
+    Family *family; /* from LEVEL_TREE on, in an arena of its own */
     int64_t bound;
     int rank;  /* place in the written order of the space, with room for the labels of each */
     int block; /* label of the blocks; NONE before they were solved, or without a choice */
@@ -315,39 +315,56 @@ static void settle_even(Run *run, int rank, const Pins *pins, Family *family)
 }
 
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
- * before any tree. */
-static void bound_by_cuts(Run *run, HeapItem item)
+ * before any tree. False: the family is done with. */
+static bool first_cuts(Run *run, const Pins *pins, HeapItem *item)
 {
-    const Pins at = item_pins(run, &item), *pins = &at;
     SearchStats *stats = &run->result->stats;
-    Family *family = search_family(run->search, pins);
-    if (!family) {
-        stats->illegal++;
-        return;
-    }
-    if (!pins_plain(pins)) {
-        settle_even(run, item.rank, pins, family);
-        return;
-    }
     Arena *scratch = arena_new("cuts");
-    CutTable *table = table_for(run, scratch, &item, family);
-    if (!cuts_fit(table)) {
+    CutTable *table = table_for(run, scratch, item, item->family);
+    int64_t bound = cuts_bound(table), below = below_for(run, item->rank);
+    bool fits = cuts_fit(table), open = fits && bound < below;
+    if (!fits) {
         stats->cut_memory++;
-        note_tightest(run, pins, family);
-    } else if (cuts_bound(table) >= below_for(run, item.rank)) {
+        note_tightest(run, pins, item->family);
+    } else if (!open) {
         stats->cut_bound++;
     } else {
         CutStats cut = {0};
-        item.bound = cuts_bound(table) > item.bound ? cuts_bound(table) : item.bound;
-        item.level = LEVEL_TREE;
-        item.family = family;
-        Cuts cuts = cuts_first(table, below_for(run, item.rank), &cut);
-        count_plans(run, item.rank, &cut);
+        Cuts cuts = cuts_first(table, below, &cut);
+        count_plans(run, item->rank, &cut);
         if (cuts.step_ns < INT64_MAX)
-            keep_best(run, pins, item.rank, &cuts);
-        heap_push(&run->heap, item);
+            keep_best(run, pins, item->rank, &cuts);
+        item->bound = bound > item->bound ? bound : item->bound;
+        item->level = LEVEL_TREE;
     }
     arena_free(scratch);
+    return open;
+}
+
+static void drop_family(HeapItem *item)
+{
+    if (item->family)
+        arena_free(item->family->arena);
+    item->family = NULL;
+}
+
+static void bound_by_cuts(Run *run, HeapItem item)
+{
+    const Pins at = item_pins(run, &item), *pins = &at;
+    Arena *arena = arena_new("family");
+    item.family = search_family(run->search, arena, pins);
+    if (!item.family) {
+        run->result->stats.illegal++;
+        arena_free(arena);
+        return;
+    }
+    if (!pins_plain(pins))
+        settle_even(run, item.rank, pins, item.family);
+    else if (first_cuts(run, pins, &item)) {
+        heap_push(&run->heap, item);
+        return;
+    }
+    drop_family(&item);
 }
 
 static void search_tree(Run *run, HeapItem item)
@@ -367,6 +384,7 @@ static void search_tree(Run *run, HeapItem item)
     }
     settle_family(run, item.rank, cut.complete);
     arena_free(scratch);
+    drop_family(&item);
 }
 
 /* A layer spread inside the fastest domain comes first: its plans prune the wider ones. */
@@ -423,9 +441,11 @@ static void find_tightest(Run *run)
         int labels = search_labels(run->search, &pins);
         if (pins.block < 0 && labels > 1)
             pins.block = labels - 1;
-        Family *family = labels > pins.block ? search_family(run->search, &pins) : NULL;
+        Arena *arena = arena_new("family");
+        Family *family = labels > pins.block ? search_family(run->search, arena, &pins) : NULL;
         if (family)
             note_tightest(run, &pins, family);
+        arena_free(arena);
     }
 }
 
@@ -437,10 +457,12 @@ static void empty_heap(Run *run)
         HeapItem item = heap_pop(&run->heap);
         if (item.bound >= below_for(run, item.rank)) {
             settle_family(run, item.rank, true);
+            drop_family(&item);
             continue;
         }
         if (deadline_passed(&run->deadline)) {
             settle_family(run, item.rank, false);
+            drop_family(&item);
             result->complete = false;
             result->bound_ns = item.bound < result->bound_ns ? item.bound : result->bound_ns;
             continue;

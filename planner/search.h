@@ -87,8 +87,9 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
 int search_labels(Search *search, const Pins *pins);
 /* The variant of these pins, as a run solved it; NULL when its layers cannot be placed so. */
 const Variant *search_variant(Search *search, const Pins *pins);
-/* The family of complete pins; NULL when it cannot be. Cuts of `pins` are left aside. */
-Family *search_family(Search *search, const Pins *pins);
+/* The family of complete pins, in the arena; NULL when it cannot be. Cuts of `pins` are left aside.
+ */
+Family *search_family(Search *search, Arena *arena, const Pins *pins);
 /* Links of the cuts in complete pins, stages + 1; even ones when it has none. */
 void search_links(const Problem *problem, const Pins *pins, int *ret_first_link);
 /* Every family of the pins' space, in written order; for tests, which search them by brute force.

@@ -63,6 +63,7 @@ typedef struct KeptOrder KeptOrder;
 
 struct Search {
     Arena *arena;
+    Arena *scratch; /* of the cards that are made at the moment */
     const Problem *problem;
     Work work;
     KeptWidth *widths;

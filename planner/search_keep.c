@@ -32,14 +32,19 @@ Search *search_new(const Problem *problem)
 {
     Arena *arena = arena_new("search");
     Search *search = ARENA_NEW(arena, Search);
-    *search = (Search){.arena = arena, .problem = problem, .work = work_of(arena, problem)};
+    *search = (Search){.arena = arena,
+                       .scratch = arena_new("bodies"),
+                       .problem = problem,
+                       .work = work_of(arena, problem)};
     return search;
 }
 
 void search_free(Search *search)
 {
-    if (search)
-        arena_free(search->arena);
+    if (!search)
+        return;
+    arena_free(search->scratch);
+    arena_free(search->arena);
 }
 
 static Width *width_for(Search *search, const Spread *spread)
@@ -98,7 +103,9 @@ const Deck *search_deck(Search *search, const Pins *pins)
             return at->deck;
     KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
     *kept =
-        (KeptDeck){from->decks, key, deck_new(search->arena, search->problem, from->variant, &key)};
+        (KeptDeck){from->decks, key,
+                   deck_new(search->arena, search->scratch, search->problem, from->variant, &key)};
+    arena_reset(search->scratch);
     from->decks = kept;
     return kept->deck;
 }
@@ -125,13 +132,13 @@ const Order *search_order(Search *search, const Pins *pins)
     return kept->order;
 }
 
-Family *search_family(Search *search, const Pins *pins)
+Family *search_family(Search *search, Arena *arena, const Pins *pins)
 {
     const Deck *deck = search_deck(search, pins);
     const Order *order = deck ? search_order(search, pins) : NULL;
-    Family *family = order ? family_new(search->arena, search->problem, deck, order, pins->dp,
-                                        pins->zero, pins->shard)
-                           : NULL;
+    Family *family =
+        order ? family_new(arena, search->problem, deck, order, pins->dp, pins->zero, pins->shard)
+              : NULL;
     if (family)
         pins_memories(pins, family->memory);
     return family;

@@ -72,7 +72,7 @@ static Made make(const Case *at)
             job_set_optimizer(made.arena, made.problem->diag, optimizer, &made.problem->job));
     Pins pins = pins_given(made.problem, at->pins);
     made.search = search_new(made.problem);
-    made.family = search_family(made.search, &pins);
+    made.family = search_family(made.search, made.arena, &pins);
     if (made.family)
         made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
     if (!made.plan)

@@ -85,7 +85,7 @@ static int64_t brute_force(Arena *arena, const Problem *problem, Search *search,
         for (int i = 0, labels = search_labels(search, &space[f]); i < labels; i++) {
             Pins pins = space[f];
             pins.block = labels > 1 ? i : NONE;
-            brute.family = search_family(search, &pins);
+            brute.family = search_family(search, arena, &pins);
             if (!brute.family)
                 continue;
             brute.labelled += labels > 1;
@@ -178,7 +178,7 @@ static void test_equals_brute_force_with_experts(void **state)
 static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
                        int64_t *ret_late)
 {
-    Family *family = pins_plain(pins) ? search_family(search, pins) : NULL;
+    Family *family = pins_plain(pins) ? search_family(search, arena, pins) : NULL;
     if (!family)
         return;
     Brute brute = {.best = INT64_MAX, .family = family};
@@ -231,7 +231,7 @@ static void test_few_micro_batches_are_few_plans(void **state)
             Problem *problem = problem_deep(arena, 32, tied, micros);
             Search *search = search_new(problem);
             Pins pins = pins_given(problem, "pp=8,mbs=1"), *space;
-            Family *family = search_family(search, &pins);
+            Family *family = search_family(search, arena, &pins);
             int families = search_space(problem, &pins, arena, &space);
             assert_true(family && families > 0);
             Deadline never = {0};
@@ -280,7 +280,7 @@ static void test_labels_are_a_pareto_set(void **state)
     assert_true(labels > 1 && labels <= MAX_LABELS);
     const Card *card, *before = NULL;
     for (pins.block = 0; pins.block < labels; pins.block++) {
-        const Deck *deck = search_family(search, &pins)->deck;
+        const Deck *deck = search_family(search, arena, &pins)->deck;
         int64_t units = layer_units(deck, &card);
         assert_true(pins.block > 0 || units == 8);
         assert_true(pins.block < labels - 1 || units == 11);
@@ -368,7 +368,7 @@ static void check_rows(Arena *arena, const Problem *problem, const Work *work, c
 static void check_bounds(Arena *arena, Dice *rng, const Problem *problem, Search *search,
                          const Work *work, const Pins *pins)
 {
-    Family *family = search_family(search, pins);
+    Family *family = search_family(search, arena, pins);
     if (!family)
         return;
     int first_link[MAX_CHUNKS + 1];
