@@ -145,7 +145,9 @@ static bool read_device(Json at, Device *device)
                                        "gemm_permille",
                                        "small_gemm_flops",
                                        "memory_permille",
-                                       "memory_bytes_per_s"};
+                                       "memory_bytes_per_s",
+                                       "attention_permille",
+                                       "attention_row_pairs"};
     if (!json_want_object(at))
         return false;
     const IntKey ints[] = {
@@ -167,6 +169,8 @@ static bool read_device(Json at, Device *device)
     good &= read_notes(at);
     good &= read_ints(at, ints, (int)(sizeof ints / sizeof *ints));
     good &= json_opt_int(at, "band_permille", 1, 1000, &device->band_permille);
+    good &= json_opt_int(at, "attention_permille", 1, 1000, &device->attention_permille);
+    good &= json_opt_int(at, "attention_row_pairs", 0, 1 << 20, &device->attention_row_pairs);
     device->target = target_text[target];
     if (good && device->margin_bytes >= device->memory_bytes) {
         good = json_fail(json_get(at, "margin_bytes"), "the margin leaves nothing of the memory");
@@ -412,7 +416,7 @@ static json_t *level_json(const LinkLevel *level)
 
 static json_t *device_json(const Device *device)
 {
-    return json_pack(
+    json_t *object = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", device->name,
         "target", device->target, "tag", tag_text[device->tag], "memory_bytes",
         (json_int_t)device->memory_bytes, "margin_bytes", (json_int_t)device->margin_bytes,
@@ -421,6 +425,13 @@ static json_t *device_json(const Device *device)
         (json_int_t)device->launch_ns, "gemm_permille", (json_int_t)device->gemm_permille,
         "small_gemm_flops", (json_int_t)device->small_gemm_flops, "memory_permille",
         (json_int_t)device->memory_permille);
+    if (device->attention_permille)
+        json_object_set_new(object, "attention_permille",
+                            json_integer((json_int_t)device->attention_permille));
+    if (device->attention_row_pairs)
+        json_object_set_new(object, "attention_row_pairs",
+                            json_integer((json_int_t)device->attention_row_pairs));
+    return object;
 }
 
 static json_t *with_band(json_t *object, int64_t permille)

@@ -48,10 +48,12 @@ typedef struct Device {
     int64_t flops_f32, flops_bf16; /* dense peak, per second */
     int64_t memory_bytes_per_s;
     int64_t launch_ns;
-    int64_t gemm_permille;    /* of peak that a large GEMM reaches */
-    int64_t small_gemm_flops; /* a GEMM of this many FLOPs reaches half of that */
-    int64_t memory_permille;  /* of bandwidth a streaming kernel reaches */
-    const char *target;       /* "host" or "cuda" */
+    int64_t gemm_permille;       /* of peak that a large GEMM reaches */
+    int64_t small_gemm_flops;    /* a GEMM of this many FLOPs reaches half of that */
+    int64_t memory_permille;     /* of bandwidth a streaming kernel reaches */
+    int64_t attention_permille;  /* of peak that attention reaches; 0: gemm_permille */
+    int64_t attention_row_pairs; /* by how many more pairs a query takes than its mask leaves it */
+    const char *target;          /* "host" or "cuda" */
     Tag tag;
     int64_t band_permille; /* how far a time of this device may be off; 0: what the tag says */
 } Device;

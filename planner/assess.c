@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "planner/homes_words.h"
 
 const char *const bytes_text[BYTES_COUNT] = {"weights", "gradients", "optimizer", "activations",
@@ -43,14 +44,27 @@ static bool counts_as_model(const Graph *graph, const Node *node)
     return form == FORM_attention || ((form == FORM_gemm || form == FORM_expert) && weighed);
 }
 
-int64_t model_flops(const Net *net)
+/* Of one node on one sequence. */
+static int64_t sequence_flops(const Net *net, const Node *node, bool masked)
 {
-    int64_t flops = 0, batch = net->dims.at[net->batch].extent;
+    int64_t flops = node_flops(net, node) / net->dims.at[net->batch].extent;
+    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
+    if (!masked || !node_crosses(net, node))
+        return flops;
+    for (int l = 0; l < node->sig.letters; l++)
+        whole[l] = letter_extent(net, node, l);
+    int64_t all = extent_product(whole[node->sig.in[0][1]], whole[node->sig.in[1][1]]);
+    return num_scale_up(flops, node_pairs(net, node, origin, whole), all);
+}
+
+int64_t model_flops(const Net *net, bool masked)
+{
+    int64_t flops = 0;
     for (int i = 0; i < net->chain.n; i++) {
         const Graph *graph = net->classes.at[net->chain.at[i].class];
         for (int n = 0; n < graph->nodes.n; n++)
             if (counts_as_model(graph, &graph->nodes.at[n]))
-                flops += 3 * (node_flops(net, &graph->nodes.at[n]) / batch);
+                flops += 3 * sequence_flops(net, &graph->nodes.at[n], masked);
     }
     return flops;
 }
@@ -133,9 +147,11 @@ static void fill_rates(Assessment *out)
     out->tokens = plan->job.global_batch * plan->job.sequence;
     out->tokens_per_s = (int64_t)((double)out->tokens / seconds);
     /* a step's FLOPs may pass 2^63 / 10^9, so that rates are made of floating numbers */
-    double flops = (double)model_flops(out->net) * (double)plan->job.global_batch;
+    double flops = (double)model_flops(out->net, false) * (double)plan->job.global_batch;
     out->flops_per_device = flops / seconds / plan->ranks;
     out->mfu = out->flops_per_device / (double)(half ? device->flops_bf16 : device->flops_f32);
+    out->unmasked_mfu =
+        out->mfu * (double)model_flops(out->net, true) / (double)model_flops(out->net, false);
 }
 
 Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t steps)

@@ -18,8 +18,9 @@ typedef struct Assessment {
     int64_t step_ns, low_ns, high_ns; /* the band: terms by their tags */
     int64_t segment_ns;               /* the objective */
     int64_t tokens, tokens_per_s;
-    double mfu, flops_per_device;
-    int fullest; /* stage */
+    double mfu, flops_per_device; /* of model FLOPs: all pairs of attention, as the field counts */
+    double unmasked_mfu;          /* of those pairs alone that masks leave */
+    int fullest;                  /* stage */
     int64_t peak_bytes, budget_bytes;
     int busiest; /* stage with most compute */
 } Assessment;
@@ -50,7 +51,9 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
 /* "data parallel 8 x tensor parallel 8, ZeRO-1, ...": a plan in words. */
 char *pins_words(Arena *arena, const Pins *pins);
 char *pins_short(Arena *arena, const Pins *pins); /* the same, abbreviated */
-/* FLOPs of the model for one sequence: three times forward. */
-int64_t model_flops(const Net *net);
+/* FLOPs of the model for one sequence, three times forward: attention in full, causal not halved
+ * (the convention of MFU: Chowdhery et al. 2022, appendix B), or of pairs alone that masks leave.
+ */
+int64_t model_flops(const Net *net, bool masked);
 
 #endif

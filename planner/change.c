@@ -79,7 +79,9 @@ static bool set_device(Problem *problem, const char *key, const char *name, cons
                             {"launch_ns", &device->launch_ns},
                             {"gemm_permille", &device->gemm_permille},
                             {"small_gemm_flops", &device->small_gemm_flops},
-                            {"memory_permille", &device->memory_permille}};
+                            {"memory_permille", &device->memory_permille},
+                            {"attention_permille", &device->attention_permille},
+                            {"attention_row_pairs", &device->attention_row_pairs}};
     return set_field(problem->diag, key, name, fields, sizeof fields / sizeof *fields, value);
 }
 

@@ -218,9 +218,13 @@ void report_head(Str *str, const Report *report)
         str_put(str, lines.at);
     }
     put_line(str, report, "rate",
-             arena_printf(arena, "%s tokens/s   %s per device   %.1f %% MFU",
+             arena_printf(arena, "%s tokens/s   %s per device   %.1f %% MFU%s",
                           str_commas(arena, it->tokens_per_s),
-                          text_flops(arena, it->flops_per_device), 100 * it->mfu));
+                          text_flops(arena, it->flops_per_device), 100 * it->mfu,
+                          it->mfu - it->unmasked_mfu < 0.001
+                              ? ""
+                              : arena_printf(arena, ", %.1f %% without masked pairs",
+                                             100 * it->unmasked_mfu)));
     put_line(str, report, "memory",
              arena_printf(arena, "%s of %s on the fullest device (stage %d), and %s kept free",
                           str_gib(arena, it->peak_bytes), str_gib(arena, it->budget_bytes),

@@ -9,7 +9,8 @@
 
 /* A matrix product with a parameter of two axes or more, its gradient, or attention. */
 typedef struct WorkProduct {
-    int64_t flops; /* of one micro-batch of one sequence */
+    int64_t flops; /* of one micro-batch of one sequence; */
+    bool crosses;  /* of attention, as many as its time is of (attention_flops) */
     /* that pass through memory: of parameters and their gradients, whether choices name a part of
      * them or not, and of all else for one sequence */
     int64_t named_bytes, param_bytes, moving_bytes;

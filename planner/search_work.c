@@ -104,6 +104,18 @@ static void put_bytes(const Net *net, const Net *routed, const Node *node, const
     }
 }
 
+/* Of attention on a whole sequence: ranks share its rows and what each sees. */
+static int64_t seen_flops(const Problem *problem, const Net *net, const Node *node)
+{
+    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
+    for (int l = 0; l < node->sig.letters; l++)
+        whole[l] = letter_extent(net, node, l);
+    int64_t rows = whole[node->sig.in[0][1]];
+    return attention_flops(&problem->cluster->device, node_flops(net, node), rows,
+                           node_pairs(net, node, origin, whole),
+                           extent_product(rows, whole[node->sig.in[1][1]]));
+}
+
 static void put_products(Arena *arena, const Problem *problem, int class, WorkForm *form)
 {
     const Net *net = form->net;
@@ -114,10 +126,11 @@ static void put_products(Arena *arena, const Problem *problem, int class, WorkFo
         const Node *node = &graph->nodes.at[n];
         if (!is_work(graph, node))
             continue;
-        bool forward = node->seg == SEG_FORWARD;
+        bool forward = node->seg == SEG_FORWARD, crosses = node_crosses(net, node);
         WorkProduct *product = &form->product[form->n++];
         *product = (WorkProduct){
-            .flops = node_flops(net, node),
+            .flops = crosses ? seen_flops(problem, net, node) : node_flops(net, node),
+            .crosses = crosses,
             .class = class,
             .part = forward                    ? PART_F
                     : node->flow == FLOW_INPUT ? PART_I
@@ -200,8 +213,9 @@ static void class_times(const WorkForm *form, const Problem *problem, const Pins
         int64_t flops = product->flops / (pins->tp * pins->cp) * pins->micro_batch;
         int64_t bytes = product->moving_bytes / (pins->tp * pins->cp) * pins->micro_batch +
                         product->param_bytes / pins->tp + product->named_bytes / expert_ranks(pins);
-        int64_t one = num_larger(price_flops(device, recipe, flops), price_stream(device, bytes)) +
-                      device->launch_ns;
+        int64_t compute = product->crosses ? price_attention(device, recipe, flops)
+                                           : price_flops(device, recipe, flops);
+        int64_t one = num_larger(compute, price_stream(device, bytes)) + device->launch_ns;
         if (product->class >= MAX_CLASSES)
             continue;
         ret[product->class][product->part] += one;

@@ -7,17 +7,34 @@
 
 static const int64_t second_ns = 1000000000;
 
-int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
+/* Time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half. */
+static int64_t rate_ns(const Device *device, const Recipe *recipe, int64_t permille, int64_t flops)
 {
     bool narrow = recipe->activation == DT_BF16 ||
                   (recipe->activation == DT_F16 && str_eq(device->target, "cuda"));
     int64_t peak = narrow ? device->flops_bf16 : device->flops_f32;
     if (flops == 0)
         return 0;
-    /* time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half */
     return num_scale_up(flops + device->small_gemm_flops, second_ns * 1000,
-                        peak / 1000 * device->gemm_permille) /
+                        peak / 1000 * permille) /
            1000;
+}
+
+int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
+{
+    return rate_ns(device, recipe, device->gemm_permille, flops);
+}
+
+int64_t price_attention(const Device *device, const Recipe *recipe, int64_t flops)
+{
+    int64_t own = device->attention_permille;
+    return rate_ns(device, recipe, own ? own : device->gemm_permille, flops);
+}
+
+int64_t attention_flops(const Device *device, int64_t flops, int64_t rows, int64_t pairs,
+                        int64_t all)
+{
+    return num_scale_up(flops, pairs + extent_product(rows, device->attention_row_pairs), all);
 }
 
 int64_t price_stream(const Device *device, int64_t bytes)
@@ -70,11 +87,15 @@ static bool is_table(Form form, int operand, bool output)
     return output ? form == FORM_scatter : form == FORM_lookup && operand == 1;
 }
 
-static int64_t kernel_ns(const Roofline *roof, int64_t flops, int64_t bytes)
+static int64_t longer_ns(const Roofline *roof, int64_t compute_ns, int64_t bytes)
 {
     const Device *device = &roof->cluster->device;
-    return num_larger(price_flops(device, roof->recipe, flops), price_stream(device, bytes)) +
-           device->launch_ns;
+    return num_larger(compute_ns, price_stream(device, bytes)) + device->launch_ns;
+}
+
+static int64_t kernel_ns(const Roofline *roof, int64_t flops, int64_t bytes)
+{
+    return longer_ns(roof, price_flops(&roof->cluster->device, roof->recipe, flops), bytes);
 }
 
 static Meeting meeting_of(const Roofline *roof, const Graph *graph, const Node *node,
@@ -83,24 +104,20 @@ static Meeting meeting_of(const Roofline *roof, const Graph *graph, const Node *
     return (Meeting){roof->mesh, roof->net, graph, node, in, *ring};
 }
 
-/* FLOPs of a block in which queries meet keys, of the rank that all wait for: a mask leaves it a
- * larger or a smaller part of its pairs than of all pairs. Uncut it counts in full. */
-static int64_t meeting_flops(const Meeting *meeting, int turn, int64_t flops)
+/* A block in which queries meet keys, of the rank that all wait for: where there are so many FLOPs
+ * of all pairs. */
+static int64_t turn_ns(const Roofline *roof, const Meeting *meeting, int turn, int64_t flops,
+                       int64_t bytes)
 {
-    const Node *node = meeting->node;
-    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
-    for (int l = 0; l < node->sig.letters; l++)
-        whole[l] = letter_extent(meeting->net, node, l);
-    int64_t square = extent_product(whole[node->sig.in[0][1]], whole[node->sig.in[1][1]]);
-    int64_t block = 1;
+    const Device *device = &roof->cluster->device;
+    int64_t extent[2];
     for (int k = 0; k < 2; k++)
-        block *= place_local(meeting->mesh, meeting->net, &meeting->graph->values.at[node->in[k]],
-                             &meeting->in[k], 1);
-    if (block == square)
-        return flops;
-    int64_t all = node_pairs(meeting->net, node, origin, whole);
-    int64_t most = turn_most_pairs(meeting, turn);
-    return num_scale_up(num_scale_up(flops, most, block), square, all > 0 ? all : 1);
+        extent[k] =
+            place_local(meeting->mesh, meeting->net,
+                        &meeting->graph->values.at[meeting->node->in[k]], &meeting->in[k], 1);
+    int64_t seen = attention_flops(device, flops, extent[0], turn_most_pairs(meeting, turn),
+                                   extent_product(extent[0], extent[1]));
+    return longer_ns(roof, price_attention(device, roof->recipe, seen), bytes);
 }
 
 /* Blocks of what may not be split pass by along these atoms. */
@@ -122,7 +139,7 @@ static int64_t meeting_ns(const Roofline *roof, const Graph *graph, const Node *
     Meeting meeting = meeting_of(roof, graph, node, in, &ring);
     int64_t ns = 0, turns = 0;
     for (int turn = 0; turn < list_extent(roof->mesh, &ring); turn = turn_next(&meeting, turn)) {
-        ns += kernel_ns(roof, meeting_flops(&meeting, turn, flops), bytes);
+        ns += turn_ns(roof, &meeting, turn, flops, bytes);
         turns++;
     }
     return (ns + turns - 1) / turns;
@@ -229,7 +246,7 @@ int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst)
             in[k] = body->copies.at[inst->bind_in[0][k]].place;
         AtomList ring = ring_of(body->graph, node, in);
         Meeting meeting = meeting_of(roof, body->graph, node, in, &ring);
-        flops = meeting_flops(&meeting, inst->turn, flops);
+        return turn_ns(roof, &meeting, inst->turn, flops, bytes);
     }
     return kernel_ns(roof, flops, bytes);
 }

@@ -2,9 +2,12 @@
  * form.
  *
  * All costs are integer ns. Compute: max(FLOPs / rate, bytes / bandwidth) + launch, the GEMM rate
- * rising with its size: rate = peak x permille x f / (f + small_gemm_flops). Attention counts its
- * pairs in full; where ranks have parts of the sequence, those that the mask leaves to the rank
- * with most of them, against what it leaves of all: an unbalanced ring costs twice a balanced one.
+ * rising with its size: rate = peak x permille x f / (f + small_gemm_flops). Attention takes the
+ * time of the pairs that its mask leaves, as kernels that skip hidden tiles do, and of
+ * attention_row_pairs more for each query, which have a rate of their own (attention_permille).
+ * Where ranks have parts of the sequence, the rank that sees most is the one all wait for: an
+ * unbalanced ring costs twice a balanced one. What data hide (documents) is not known here. FLOPs
+ * that are reported as work count all pairs, whatever the mask, as the field does.
  * Collectives cost what link.h says. */
 #ifndef LPLAN_IR_LOWER_ROOFLINE_H
 #define LPLAN_IR_LOWER_ROOFLINE_H
@@ -19,6 +22,12 @@ typedef struct Roofline {
 } Roofline;
 
 int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
+/* Attention on as many pairs as take so many FLOPs. */
+int64_t price_attention(const Device *device, const Recipe *recipe, int64_t flops);
+/* FLOPs of a block of attention, as many as it takes the time of: of all its pairs there are
+ * `flops`; the mask leaves `pairs`, and each of `rows` queries takes attention_row_pairs more. */
+int64_t attention_flops(const Device *device, int64_t flops, int64_t rows, int64_t pairs,
+                        int64_t all);
 int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memory */
 
 /* One placed node by itself. */

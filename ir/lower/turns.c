@@ -28,11 +28,17 @@ int64_t turn_pairs(const Meeting *m, int turn, int rank)
     return node_pairs(m->net, m->node, origin, extent);
 }
 
-/* Ranks that differ only by atoms that no sequence is cut over see the same. */
+/* The atoms over which a sequence is cut. */
+static AtomSet cut_atoms(const Meeting *m)
+{
+    return (AtomSet)(list_set(&m->in[QUERIES].shard[SEQUENCE_AXIS]) |
+                     list_set(&m->in[KEYS].shard[SEQUENCE_AXIS]));
+}
+
+/* Ranks that differ only by the others see the same. */
 static bool is_first(const Meeting *m, int rank)
 {
-    AtomSet cut = (AtomSet)(list_set(&m->in[QUERIES].shard[SEQUENCE_AXIS]) |
-                            list_set(&m->in[KEYS].shard[SEQUENCE_AXIS]));
+    AtomSet cut = cut_atoms(m);
     for (int a = 0; a < m->mesh->n; a++)
         if (!(cut >> a & 1) && mesh_coordinate(m->mesh, rank, a) != 0)
             return false;
@@ -44,7 +50,8 @@ int64_t turn_most_pairs(const Meeting *m, int turn)
     int64_t most = 0;
     if (!is_masked(m))
         return 1;
-    for (int rank = 0; rank < mesh_ranks(m->mesh); rank++) {
+    int ranks = cut_atoms(m) ? mesh_ranks(m->mesh) : 1;
+    for (int rank = 0; rank < ranks; rank++) {
         int64_t pairs = is_first(m, rank) ? turn_pairs(m, turn, rank) : 0;
         most = pairs > most ? pairs : most;
     }

@@ -47,6 +47,54 @@ static void test_compute_grows(void **state)
     arena_free(arena);
 }
 
+/* One launch of attention whose mask leaves so many pairs of a sequence. */
+static int64_t attention_ns(const Device *device, int64_t batch, int64_t length, int64_t heads,
+                            int64_t pairs)
+{
+    int64_t all = length * length, full = 4 * 128 * batch * heads * all;
+    return price_attention(device, recipe_by_name("bf16"),
+                           attention_flops(device, full, length, pairs, all)) +
+           device->launch_ns;
+}
+
+/* Public times of causal forward attention (aiconfigurator; heads of 128, as many of keys): the
+ * price of what the mask leaves is within a fifth of each, and within 7 % of them together. */
+static void test_attention_takes_what_was_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cluster;
+        int64_t batch, length, heads, microseconds;
+    } run[] = {{"dgx-a100", 4, 1024, 96, 1180},  {"dgx-a100", 1, 2048, 32, 371},
+               {"dgx-a100", 2, 4096, 64, 4261},  {"dgx-a100", 1, 8192, 96, 11862},
+               {"dgx-a100", 4, 8192, 32, 15686}, {"dgx-a100", 2, 16384, 96, 89869},
+               {"dgx-h100", 4, 1024, 64, 305},   {"dgx-h100", 2, 2048, 96, 664},
+               {"dgx-h100", 1, 4096, 32, 394},   {"dgx-h100", 4, 4096, 96, 3977},
+               {"dgx-h100", 1, 8192, 32, 1235},  {"dgx-h100", 4, 16384, 96, 50186},
+               {"dgx-h200", 2, 1024, 96, 221},   {"dgx-h200", 4, 2048, 32, 426},
+               {"dgx-h200", 1, 4096, 96, 1143},  {"dgx-h200", 2, 8192, 96, 7171},
+               {"dgx-h200", 1, 16384, 32, 4472}};
+    enum { RUNS = sizeof run / sizeof *run };
+    int64_t off = 0;
+    for (int i = 0; i < RUNS; i++) {
+        Arena *arena = arena_new("attention");
+        const Cluster *cluster = cluster_load(arena, diag_new(arena), run[i].cluster);
+        const Device *device = &cluster->device;
+        int64_t length = run[i].length, seen = length * (length + 1) / 2;
+        int64_t ns = attention_ns(device, run[i].batch, length, run[i].heads, seen);
+        int64_t permille = (ns - 1000 * run[i].microseconds) / run[i].microseconds;
+        off += permille < 0 ? -permille : permille;
+        assert_true(permille > -200 && permille < 200);
+        /* all pairs take longer, as long as the mask hides most: nearly twice as long */
+        int64_t whole = attention_ns(device, run[i].batch, length, run[i].heads, length * length);
+        assert_true(whole > ns && whole < 2 * ns);
+        assert_true(length < 16384 || whole > 19 * ns / 10);
+        json_doc_free(cluster->doc);
+        arena_free(arena);
+    }
+    assert_true(off / RUNS < 70);
+}
+
 static void test_a_group_uses_the_links_of_all_its_ranks(void **state)
 {
     (void)state;
@@ -211,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compute_grows),
+        cmocka_unit_test(test_attention_takes_what_was_measured),
         cmocka_unit_test(test_a_group_uses_the_links_of_all_its_ranks),
         cmocka_unit_test(test_small_messages_take_trees),
         cmocka_unit_test(test_one_table_of_algorithms),

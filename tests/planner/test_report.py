@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test_report.py - plan, explain, diff and whatif as a person and a script meet them. Speaks TAP.
 
-    test_report.py LPLAN            LPLAN_BLESS=1 rewrites the texts in reports/ (then read git diff)"""
+    test_report.py LPLAN [TEST ...]  LPLAN_BLESS=1 rewrites the texts in reports/ (then read git diff)"""
 import json
 import math
 import os
@@ -486,7 +486,8 @@ def test_homes_of_gpt3():
 
 
 def main():
-    tests = [(name, value) for name, value in sorted(globals().items()) if name.startswith("test_")]
+    tests = [(name, value) for name, value in sorted(globals().items()) if name.startswith("test_")
+             and (not sys.argv[2:] or name in sys.argv[2:])]
     print(f"1..{len(tests)}")
     failed = 0
     for number, (name, test) in enumerate(tests, 1):
