@@ -125,7 +125,10 @@ static void print_state(Trainer *t, Emit *out)
                       t->program->flows
                           ? "loss of this rank; {loss, norm^2, stop} of the world, a ring of steps"
                           : "loss of this rank; {loss, norm^2} of the world");
-    emit_line(out, "enum { IDS, LABELS, WEIGHT, STARTS };");
+    Str kinds = str_new(t->arena);
+    for (int d = 0; d < trainer_data_kinds(t); d++)
+        str_putf(&kinds, "%s%s", d ? ", " : "", trainer_data(t, d));
+    emit_line(out, "enum { %s };", kinds.at);
     emit_blank(out);
     emit_comment(out, "All that changes on one rank, besides its arena.");
     emit_open(out, "typedef struct State");

@@ -61,6 +61,9 @@ typedef struct Trainer {
 } Trainer;
 
 /* Constant of the list, "LIST_TP"; the list is added when it is new. */
+/* How many kinds of data trainers count, and what they call one. */
+int trainer_data_kinds(const Trainer *t);
+const char *trainer_data(Trainer *t, int data);
 const char *trainer_list(Trainer *t, const AtomList *list, bool comm);
 /* "s->index[LIST_TP] * 64L", or "0" for an unsharded axis. */
 const char *trainer_origin(Trainer *t, const AtomList *list, int64_t local);

@@ -409,8 +409,8 @@ static const char *address_text(BodyPrinter *p, int id)
     const Copy *copy = body_copy(p, id);
     switch (copy->home) {
     case HOME_DATA: {
-        static const char *const data[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT", "STARTS"};
-        return arena_printf(arena, "lp_place(at, link->data[%s])", data[body_value(p, id)->out]);
+        return arena_printf(arena, "lp_place(at, link->data[%s])",
+                            trainer_data(p->t, body_value(p, id)->out));
     }
     case HOME_PARAM:
         return arena_printf(arena, "arena_at(s, %slink->weight[%s])",
@@ -418,7 +418,9 @@ static const char *address_text(BodyPrinter *p, int id)
                             trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)
-            return "arena_at(s, LOSS_AT)";
+            return copy->number == 0 ? "arena_at(s, LOSS_AT)"
+                                     : arena_printf(arena, "arena_at(s, LOSS_AT + %d)",
+                                                    4 * copy->number);
         return arena_printf(arena, "arena_at(s, link->gradient[%s])",
                             trainer_param(p->t, p->class, copy->param));
     case HOME_IN:

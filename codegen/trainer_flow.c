@@ -93,8 +93,11 @@ void trainer_print_flow_helpers(Trainer *t, Emit *out)
     emit_line(out, "s->summed = -1;");
     emit_line(out, "s->loss = pair[0];");
     emit_line(out, "s->norm = sqrt(pair[1]);");
-    emit_line(out, "lp_flow_end(s->begin + step, s->loss, s->norm, pair[2] > 0.0f);");
-    emit_line(out, "if (pair[2] > 0.0f && s->steps > step + %d)", depth(t) + 2);
+    int losses = net_losses(t->net), stop = 1 + losses;
+    for (int k = 1; k < losses; k++)
+        emit_line(out, "lp_loss_beside(%d, pair[%d]);", k, loss_in_pair(k));
+    emit_line(out, "lp_flow_end(s->begin + step, s->loss, s->norm, pair[%d] > 0.0f);", stop);
+    emit_line(out, "if (pair[%d] > 0.0f && s->steps > step + %d)", stop, depth(t) + 2);
     emit_line(out, "    s->steps = step + %d;", depth(t) + 2);
     emit_close(out, "");
     emit_blank(out);
@@ -114,12 +117,12 @@ void trainer_print_version(Trainer *t, Emit *out, int s)
 
 void trainer_print_world(Trainer *t, Emit *out, int s)
 {
-    (void)t;
     emit_comment(out, "The world's sum of loss and norm of a step, which nobody waits for until "
                       "that of the next begins.");
     emit_open_function(out, "static void stage%d_world(State *s, int step)", s);
     emit_line(out, "settle(s);");
-    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair_of(s, step), 3, LP_F32, LP_SUM);");
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair_of(s, step), %d, LP_F32, LP_SUM);",
+              2 + net_losses(t->net));
     emit_line(out, "s->summed = step;");
     emit_close(out, "");
     emit_blank(out);

@@ -43,6 +43,24 @@ int trainer_data_copy(const Body *body, int data)
     return NONE;
 }
 
+int trainer_data_kinds(const Trainer *t)
+{
+    int n = DATA_FURTHER;
+    for (int c = 0; c < t->net->classes.n; c++)
+        for (int d = n; d < DATA_COUNT; d++)
+            n = t->net->classes.at[c]->data[d] != NONE ? d + 1 : n;
+    return n;
+}
+
+const char *trainer_data(Trainer *t, int data)
+{
+    static const char *const near[DATA_FURTHER] = {"IDS", "LABELS", "WEIGHT", "STARTS"};
+    if (data < (int)DATA_FURTHER)
+        return near[data];
+    return arena_printf(t->arena, "%s_%d", data_is_weight(data) ? "WEIGHT" : "LABELS",
+                        data_ahead(data));
+}
+
 static bool reads_data(const Body *body)
 {
     for (int d = 0; d < DATA_COUNT; d++) {
@@ -74,7 +92,7 @@ void trainer_print_link_types(Trainer *t, Emit *out)
         if (links && trainer_class_draws(t, c))
             emit_line(out, "long layer; /* place in the chain */");
         if (reads_data(t->program->body[c]))
-            emit_line(out, "LpWhere data[4];");
+            emit_line(out, "LpWhere data[%d];", trainer_data_kinds(t));
         if (graph->params.n)
             emit_line(out, "int64_t weight[%s_PARAMS], gradient[%s_PARAMS];", upper, upper);
         out->depth--;
@@ -100,7 +118,6 @@ static void print_link_name(Trainer *t, Emit *out, int link)
 static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int i)
 {
     static const char *const field[] = {"in", "out", "grad_in", "grad_out"};
-    static const char *const data_index[DATA_COUNT] = {"IDS", "LABELS", "WEIGHT", "STARTS"};
     const StageLink *link = &stage->link[i];
     const Body *body = link->body;
     const int copy[] = {body->in, body->out, body->grad_in, body->grad_out};
@@ -119,7 +136,7 @@ static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int
     for (int d = 0; d < DATA_COUNT; d++) {
         int read = trainer_data_copy(body, d);
         if (read != NONE)
-            str_putf(&row, ", .data[%s] = %s", data_index[d], where_text(t, stage, i, read));
+            str_putf(&row, ", .data[%s] = %s", trainer_data(t, d), where_text(t, stage, i, read));
     }
     for (int which = 0; which < 2 && body->graph->params.n; which++) {
         str_put(&row, which ? ", .gradient = {" : ", .weight = {");

@@ -225,7 +225,8 @@ static const char *begin_text(Trainer *t, const Copy *copy, int axis)
 
 /* A shard of a sequence that is dealt out: where each of its runs begins, or the part of a run that
  * it has. */
-static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *args)
+static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *which,
+                       const char *args)
 {
     long long run = t->net->dims.at[t->net->sequence].extent / t->net->runs,
               each = copy->local[1] < run ? copy->local[1] : run, n = copy->local[1] / each;
@@ -234,8 +235,8 @@ static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *args
     for (int i = 0; i < n; i++)
         str_putf(&begin, "%s(int)lp_position(%s + %lld, %lld, %lld)", i ? ", " : "", base, i * each,
                  run, (long long)t->net->runs);
-    emit_line(out, "lp_batch_runs(%s, %s, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
-              trainer_step(t), trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
+    emit_line(out, "lp_batch%s_runs(%s%s, %s, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
+              *which ? "_ahead" : "", which, trainer_step(t), trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
               n, each, begin.at, args);
 }
 
@@ -252,32 +253,40 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
         if (!copy || done[d])
             continue;
         Str args = str_new(t->arena);
+        int ahead = data_ahead(d);
         for (int e = 0; e < DATA_COUNT; e++) {
+            if (data_ahead(e) != ahead)
+                continue;
             const Copy *other = find_data(stage, chunk, e);
             bool together = e >= d && other && place_equal(&copy->place, &other->place);
             done[e] = done[e] || together;
             if (together)
                 str_putf(&args, ", (%s *)(at.base[LP_AT_DATA] + %lld)",
-                         e == DATA_WEIGHT ? "float" : "int32_t", (long long)chunk->data_offset[e]);
+                         data_is_weight(e) ? "float" : "int32_t",
+                         (long long)chunk->data_offset[e]);
             else
                 str_put(&args, ", NULL");
         }
+        const char *which = ahead == 0 ? "" : arena_printf(t->arena, "%d, ", ahead);
         if (t->net->runs)
-            print_runs(t, out, copy, args.at);
+            print_runs(t, out, copy, which, args.at);
         else
-            emit_line(out, "lp_batch(%s, %s, %s, %lld, %s, %lld%s);", trainer_step(t),
-                      trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
-                      begin_text(t, copy, 1), (long long)copy->local[1], args.at);
+            emit_line(out, "lp_batch%s(%s%s, %s, %s, %lld, %s, %lld%s);", *which ? "_ahead" : "",
+                      which, trainer_step(t), trainer_micro(t), begin_text(t, copy, 0),
+                      (long long)copy->local[0], begin_text(t, copy, 1),
+                      (long long)copy->local[1], args.at);
     }
-    const Copy *weight = find_data(stage, chunk, DATA_WEIGHT);
-    if (t->program->recipe->scales_loss && weight)
-        emit_line_comment(out,
-                          arena_printf(t->arena,
-                                       "lp_scale(%lld, (float *)(at.base[LP_AT_DATA] + %lld), "
-                                       "(float)lp_loss_scale());",
-                                       (long long)weight->elements,
-                                       (long long)chunk->data_offset[DATA_WEIGHT]),
-                          "loss and gradients, so that small ones do not become zero");
+    for (int d = 0; t->program->recipe->scales_loss && d < DATA_COUNT; d++) {
+        const Copy *weight = data_is_weight(d) ? find_data(stage, chunk, d) : NULL;
+        if (weight)
+            emit_line_comment(out,
+                              arena_printf(t->arena,
+                                           "lp_scale(%lld, (float *)(at.base[LP_AT_DATA] + %lld), "
+                                           "(float)lp_loss_scale());",
+                                           (long long)weight->elements,
+                                           (long long)chunk->data_offset[d]),
+                              "loss and gradients, so that small ones do not become zero");
+    }
 }
 
 /* The micro-batch whose row is flagged first, or last: of forwards, or of rows that add to

@@ -252,21 +252,22 @@ static void print_close(Emit *out, int s, const StageProgram *stage)
 }
 
 /* Ranks that hold the same loss count once: those at 0 of the atoms on which it is not Partial. */
-static const char *loss_owner(Trainer *t, int s)
+static const char *loss_owner(Trainer *t, int s, int number)
 {
     const StageProgram *stage = &t->program->stage[s];
     for (int i = 0; i < stage->links; i++) {
         const Body *body = stage->link[i].body;
-        if (body->loss == NONE)
+        if (body->losses == 0)
             continue;
-        AtomSet partial = body->copies.at[body->loss].place.partial, rest = 0;
+        AtomSet partial = body->copies.at[body->loss[number]].place.partial, rest = 0;
         for (int a = 0; a < t->plan->mesh.n; a++)
             rest |= partial >> a & 1 ? 0 : (AtomSet)(1u << a);
         AtomList list = atoms_as_list(rest);
+        const char *at = number == 0 ? "LOSS_AT" : arena_printf(t->arena, "LOSS_AT + %d", 4 * number);
         if (list.n == 0)
-            return "*(float *)arena_at(s, LOSS_AT)";
-        return arena_printf(t->arena, "s->index[%s] == 0 ? *(float *)arena_at(s, LOSS_AT) : 0.0f",
-                            trainer_list(t, &list, false));
+            return arena_printf(t->arena, "*(float *)arena_at(s, %s)", at);
+        return arena_printf(t->arena, "s->index[%s] == 0 ? *(float *)arena_at(s, %s) : 0.0f",
+                            trainer_list(t, &list, false), at);
     }
     return "0.0f";
 }
@@ -323,20 +324,25 @@ static void print_norm(Trainer *t, Emit *out, int s)
     if (scaled)
         emit_line(out, "const double scale = s->scale = lp_loss_scale();");
     trainer_print_waits(t, out, &world, NULL);
-    emit_line(out, "pair[0] = %s;", loss_owner(t, s));
+    int losses = net_losses(t->net);
+    for (int k = 0; k < losses; k++)
+        emit_line(out, "pair[%d] = %s;", loss_in_pair(k), loss_owner(t, s, k));
     emit_line(out, "pair[1] = (float)norm2;");
     if (flows) {
-        emit_line(out, "pair[2] = lp_stop_wanted() ? 1.0f : 0.0f;");
+        emit_line(out, "pair[%d] = lp_stop_wanted() ? 1.0f : 0.0f;", 1 + losses);
         emit_close(out, "");
         emit_blank(out);
         trainer_print_world(t, out, s);
         return;
     }
-    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, 2, LP_F32, LP_SUM);");
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, %d, LP_F32, LP_SUM);", 1 + losses);
     if (!waits_for_world(t, &clip))
         emit_line(out, "lp_wait(&s->world);");
     trainer_print_waits(t, out, &clip, NULL);
     emit_line(out, scaled ? "s->loss = pair[0] / scale;" : "s->loss = pair[0];");
+    for (int k = 1; k < losses; k++)
+        emit_line(out, "lp_loss_beside(%d, pair[%d]%s);", k, loss_in_pair(k),
+                  scaled ? " / scale" : "");
     emit_line(out, scaled ? "s->norm = sqrt(pair[1]) / scale;" : "s->norm = sqrt(pair[1]);");
     emit_line(out, "const double limit = s->rank->options->clip;");
     emit_line(out, "s->coef = limit > 0.0 ? fmin(1.0, limit / (s->norm + 1e-6)) : 1.0;");

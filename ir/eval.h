@@ -38,6 +38,10 @@ bool eval_param_decays(const Net *net, int i);
 /* What each step moves it by, outside of AdamW; 0 for a parameter that AdamW moves. */
 double eval_param_rate(const Net *net, int i);
 
+/* The losses (net_losses) summed over the micro-batches, of the forward alone. */
+void eval_net_losses(const Net *net, const double *const *param, const EvalBatch *batch,
+                     int micro_batches, double *ret);
+
 /* Loss summed over the micro-batches, and per NetParam the gradient summed over micro-batches and
  * uses; grad NULL: forward only. Whatever order the net has, here the sequence lies as it is. */
 double eval_net(const Net *net, const double *const *param, const EvalBatch *batch,

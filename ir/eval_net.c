@@ -85,11 +85,10 @@ static void add_gradients(const Net *net, const Graph *graph, const int *use, do
     }
 }
 
-static double run_batch(const Net *net, const double *const *param, const EvalBatch *batch,
-                        int *const *use, double *const *grad, Arena *arena)
+static void run_batch(const Net *net, const double *const *param, const EvalBatch *batch,
+                      int *const *use, double *const *grad, double *losses, Arena *arena)
 {
     double ***value = ARENA_ARRAY(arena, double **, net->chain.n);
-    double loss = 0;
     const double *handed = NULL;
     for (int l = 0; l < net->chain.n; l++) {
         const Graph *graph = net->classes.at[net->chain.at[l].class];
@@ -102,8 +101,8 @@ static double run_batch(const Net *net, const double *const *param, const EvalBa
         EvalDraw draw = {batch->seed, l, batch->sample};
         run_segment(net, graph, SEG_FORWARD, value[l], &draw, arena);
         handed = graph->chain_out == NONE ? NULL : value[l][graph->chain_out];
-        if (graph->loss != NONE)
-            loss += value[l][graph->loss][0];
+        for (int k = 0; k < graph_losses(graph); k++)
+            losses[k] += value[l][graph_loss(graph, k)][0];
     }
     const double *back = NULL;
     for (int l = net->chain.n - 1; grad && l >= 0; l--) {
@@ -114,26 +113,39 @@ static double run_batch(const Net *net, const double *const *param, const EvalBa
         back = graph->grad_out == NONE ? NULL : value[l][graph->grad_out];
         add_gradients(net, graph, use[l], value[l], grad);
     }
-    return loss;
 }
 
-double eval_net(const Net *net, const double *const *param, const EvalBatch *batch,
-                int micro_batches, double *const *grad)
+static void run_net(const Net *net, const double *const *param, const EvalBatch *batch,
+                    int micro_batches, double *const *grad, double losses[1 + MOST_AHEAD])
 {
     Arena *keep = arena_new("eval uses"), *arena = arena_new("eval values");
     int **use = find_uses(net, keep);
-    double loss = 0;
     Net plain = *net;
     plain.runs = 0;
     for (int i = 0; grad && i < net->params.n; i++)
         memset(grad[i], 0, (size_t)eval_param_elements(net, i) * sizeof(double));
     for (int mb = 0; mb < micro_batches; mb++) {
-        loss += run_batch(&plain, param, &batch[mb], use, grad, arena);
+        run_batch(&plain, param, &batch[mb], use, grad, losses, arena);
         arena_reset(arena);
     }
     arena_free(arena);
     arena_free(keep);
-    return loss;
+}
+
+double eval_net(const Net *net, const double *const *param, const EvalBatch *batch,
+                int micro_batches, double *const *grad)
+{
+    double losses[1 + MOST_AHEAD] = {0};
+    run_net(net, param, batch, micro_batches, grad, losses);
+    return losses[0];
+}
+
+void eval_net_losses(const Net *net, const double *const *param, const EvalBatch *batch,
+                     int micro_batches, double *ret)
+{
+    double losses[1 + MOST_AHEAD] = {0};
+    run_net(net, param, batch, micro_batches, NULL, losses);
+    memcpy(ret, losses, (size_t)net_losses(net) * sizeof *ret);
 }
 
 /* What one matrix of a parameter's stack becomes: the step's graph, node by node. */

@@ -102,6 +102,21 @@ Graph *net_add_class(Net *net, const char *name)
     return graph;
 }
 
+int graph_losses(const Graph *graph)
+{
+    return graph->loss == NONE ? 0 : 1 + graph->beside.n;
+}
+
+ValueId graph_loss(const Graph *graph, int number)
+{
+    return number == 0 ? graph->loss : graph->beside.at[number - 1];
+}
+
+int net_losses(const Net *net)
+{
+    return graph_losses(net->classes.at[net->chain.at[net->chain.n - 1].class]);
+}
+
 ValueId graph_find(const Graph *graph, const char *name)
 {
     for (int i = 0; i < graph->values.n; i++) {
@@ -129,7 +144,30 @@ const char *graph_fresh_name(const Graph *graph, const char *stem)
     return name;
 }
 
-const char *const data_text[DATA_COUNT] = {"ids", "labels", "weight", "starts"};
+const char *const data_text[DATA_COUNT] = {
+    "ids",      "labels",   "weight",   "starts",   "labels.1",
+    "weight.1", "labels.2", "weight.2", "labels.3", "weight.3",
+};
+
+DataId data_labels(int ahead)
+{
+    return ahead == 0 ? DATA_LABELS : (DataId)(DATA_FURTHER + 2 * (ahead - 1));
+}
+
+DataId data_weight(int ahead)
+{
+    return ahead == 0 ? DATA_WEIGHT : (DataId)(data_labels(ahead) + 1);
+}
+
+int data_ahead(int data)
+{
+    return data < (int)DATA_FURTHER ? 0 : (data - (int)DATA_FURTHER) / 2 + 1;
+}
+
+bool data_is_weight(int data)
+{
+    return data == (int)data_weight(data_ahead(data));
+}
 
 static void bind_data(Graph *graph, ValueId id)
 {
@@ -139,11 +177,12 @@ static void bind_data(Graph *graph, ValueId id)
             continue;
         graph->data[d] = id;
         value->out = d;
-        value->number = d == DATA_WEIGHT ? NUM_FLOAT : NUM_INDEX;
-        value->wide = d == DATA_WEIGHT;
+        value->number = data_is_weight(d) ? NUM_FLOAT : NUM_INDEX;
+        value->wide = data_is_weight(d);
         return;
     }
-    BUG("data value \"%s\" is none of ids, labels, weight, starts", value->name);
+    BUG("data value \"%s\" is none of ids, labels, weight, starts and further ones",
+        value->name);
 }
 
 static void bind_param(Graph *graph, ValueId id)

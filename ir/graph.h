@@ -54,13 +54,25 @@ typedef enum {
     VALUE_INPUT /* any other input: optimizer state, the flat buckets; never in a model's net */
 } ValueKind;
 
+/* Tokens of the batch: ids; labels, the tokens one later; weight = mask / valid tokens of the step;
+ * starts, where each token's document begins. Labels n further, with weights of their own, are for
+ * losses that look further ahead: a position whose label lies behind its sample or its document has
+ * no weight. */
 typedef enum {
     DATA_IDS,
     DATA_LABELS,
     DATA_WEIGHT,
     DATA_STARTS,
-    DATA_COUNT
-} DataId; /* weight = mask / valid tokens of the step; starts: where each token's document begins */
+    DATA_FURTHER, /* the first of MOST_AHEAD pairs of labels and weights */
+    MOST_AHEAD = 3,
+    DATA_COUNT = DATA_FURTHER + 2 * MOST_AHEAD
+} DataId;
+/* Labels and weights `ahead` (0 to MOST_AHEAD) tokens further than those of the next token. */
+DataId data_labels(int ahead);
+DataId data_weight(int ahead);
+bool data_is_weight(int data);
+/* By how many tokens it is further; 0 for those of no further labels. */
+int data_ahead(int data);
 
 typedef struct Value {
     const char *name; /* unique in its graph, an identifier with dots */
@@ -133,6 +145,8 @@ typedef struct Graph {
     ValueId chain_in, chain_out; /* NONE at the ends of the chain */
     ValueId grad_in, grad_out;   /* gradients of chain_out and chain_in */
     ValueId loss;                /* scalar, summed over micro-batches; NONE but in the last class */
+    VEC(ValueId) beside; /* scalars that are summed and logged as the loss is, and that nothing is
+                            differentiated through: losses of further tokens */
 } Graph;
 
 typedef struct Link {
@@ -213,6 +227,11 @@ const char *param_name_fault(const char *text);
 bool param_name_rows(const char *text, size_t *ret_stem, int64_t *ret_from, int64_t *ret_to);
 /* Parameter name with {i} replaced. */
 const char *param_name(Arena *arena, const Param *param, int index);
+
+/* The losses that the last class makes: the loss is number 0, then those beside it. */
+int graph_losses(const Graph *graph);
+ValueId graph_loss(const Graph *graph, int number);
+int net_losses(const Net *net);
 
 /* Elements of a value, padding included; of all parameters, tied once and without padding; letter
  * extents of a node. */

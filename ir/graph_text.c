@@ -99,6 +99,8 @@ void graph_put_body(Str *str, const Graph *graph)
     put_mark(str, graph, "chain_out", graph->chain_out);
     put_mark(str, graph, "grad_out", graph->grad_out);
     put_mark(str, graph, "loss", graph->loss);
+    for (int i = 0; i < graph->beside.n; i++)
+        put_mark(str, graph, "beside", graph->beside.at[i]);
     for (int i = 0; i < graph->seeds.n; i++)
         str_putf(str, "  seed %s %s\n", graph->values.at[graph->seeds.at[i].of].name,
                  graph->values.at[graph->seeds.at[i].by].name);
@@ -283,7 +285,7 @@ static bool line_value(Parser *p, ValueKind kind, ValueId *ret, int *ret_next)
     const Graph *graph = p->graph;
     int data = word_index(p->word[1].text, data_text, DATA_COUNT);
     if (kind == VALUE_DATA && data == NONE)
-        return fail(p, 1, "data is ids, labels or weight");
+        return fail(p, 1, "data is ids, labels, weight, starts, labels.N or weight.N");
     if ((kind == VALUE_DATA && graph->data[data] != NONE) ||
         (kind == VALUE_CHAIN_IN && graph->chain_in != NONE) ||
         (kind == VALUE_GRAD_IN && graph->grad_in != NONE))
@@ -414,6 +416,15 @@ static bool line_grad(Parser *p)
     return true;
 }
 
+static bool line_beside(Parser *p)
+{
+    ValueId id;
+    if (p->words != 2 || p->graph->beside.n == MOST_AHEAD || !known_value(p, 1, &id))
+        return fail(p, 0, "beside names one value, at most %d times", MOST_AHEAD);
+    vec_push(p->arena, &p->graph->beside) = id;
+    return true;
+}
+
 static bool line_seed(Parser *p)
 {
     Seed seed;
@@ -441,8 +452,8 @@ static bool line_parse(Parser *p)
 {
     static const char *const words[] = {"dim",       "class",    "link", "data", "chain_in",
                                         "grad_in",   "param",    "F",    "I",    "W",
-                                        "chain_out", "grad_out", "loss", "grad", "seed"};
-    int which = word_index(p->word[0].text, words, 15);
+                                        "chain_out", "grad_out", "loss", "grad", "seed", "beside"};
+    int which = word_index(p->word[0].text, words, 16);
     if (which >= 3 && !p->graph)
         return fail(p, 0, "%s stands in a class", words[which]);
     ValueId id;
@@ -477,6 +488,8 @@ static bool line_parse(Parser *p)
         return line_grad(p);
     case 14:
         return line_seed(p);
+    case 15:
+        return line_beside(p);
     default:
         return fail(p, 0, "no line begins with \"%s\"", p->word[0].text);
     }

@@ -104,7 +104,7 @@ static void verify_role(Verifier *v, ValueId id, const Value *value)
     switch (value->kind) {
     case VALUE_DATA:
         known = value->out >= 0 && value->out < DATA_COUNT && graph->data[value->out] == id;
-        if (known && (value->number == NUM_INDEX) != (value->out != DATA_WEIGHT))
+        if (known && (value->number == NUM_INDEX) == data_is_weight(value->out))
             fault(v, "data value %s has the wrong kind of number", value->name);
         break;
     case VALUE_PARAM:
@@ -236,8 +236,9 @@ static void verify_order(Verifier *v, NodeId id, const Node *node)
             fault(v, "node %s reads %s before it is made", node->name, value->name);
         if (value->kind == VALUE_GRAD_IN && node->seg == SEG_FORWARD)
             fault(v, "forward node %s reads a gradient", node->name);
-        if (node->in[i] == graph->loss && graph->loss != NONE)
-            fault(v, "node %s reads the loss", node->name);
+        for (int k = 0; k < graph_losses(graph); k++)
+            if (node->in[i] == graph_loss(graph, k))
+                fault(v, "node %s reads the loss", node->name);
     }
     for (int o = 0; o < node->outs; o++) {
         const Value *value = &graph->values.at[node->out[o]];
@@ -301,7 +302,9 @@ static void verify_read(Verifier *v, const Node *node)
     bool read = false;
     for (int o = 0; o < node->outs; o++) {
         ValueId id = node->out[o];
-        read = read || id == graph->chain_out || id == graph->grad_out || id == graph->loss;
+        read = read || id == graph->chain_out || id == graph->grad_out;
+        for (int k = 0; k < graph_losses(graph); k++)
+            read = read || graph_loss(graph, k) == id;
         for (int p = 0; p < graph->params.n; p++)
             read = read || graph->params.at[p].grad == id;
         for (int i = 0; i < graph->seeds.n; i++)
@@ -420,6 +423,10 @@ static void verify_ends(Verifier *v)
     }
     if (loss && values[graph->loss].axes != 0)
         fault(v, "the loss is no scalar");
+    for (int i = 0; i < graph->beside.n; i++)
+        if (!loss || !check_end(v, "beside", graph->beside.at[i], VALUE_NODE) ||
+            values[graph->beside.at[i]].axes != 0)
+            fault(v, "what is logged beside the loss is no scalar, or there is no loss");
     if (loss == out)
         fault(v, "a class hands on a value or makes the loss, one of the two");
 }

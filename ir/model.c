@@ -96,22 +96,23 @@ bool model_new_name(Reader *r, Json at, const char **ret)
     return true;
 }
 
-ValueId model_starts(Reader *r)
+ValueId model_data(Reader *r, DataId data)
 {
     const Net *net = r->net;
-    ValueId *known = &r->graph->data[DATA_STARTS];
+    ValueId *known = &r->graph->data[data];
     if (*known == NONE)
-        graph_value(r->graph, VALUE_DATA, data_text[DATA_STARTS], 2,
+        graph_value(r->graph, VALUE_DATA, data_text[data], 2,
                     (DimId[]){net->batch, net->sequence});
     return *known;
 }
+
 
 ValueId model_positions(Reader *r, const char *name, int64_t offset)
 {
     Attrs iota = {.iota = {.offset = offset}};
     if (!r->packed)
         return model_node(r, OP_IOTA, name, "->s", &iota, NULL, 0);
-    ValueId starts = model_starts(r);
+    ValueId starts = model_data(r, DATA_STARTS);
     const char *l = model_letters(r, starts);
     return model_node(r, OP_PLACES, name, arena_printf(r->arena, "%s->%s", l, l), &iota, &starts,
                       1);
@@ -157,8 +158,11 @@ bool model_operand(Reader *r, Json at, ValueId *ret)
     ValueId id = graph_find(r->graph, name);
     if (id == NONE)
         id = implicit_value(r, name);
-    bool of_loss = id != NONE && (id == r->graph->data[DATA_LABELS] ||
-                                  id == r->graph->data[DATA_WEIGHT] || id == r->graph->loss);
+    bool of_loss = false;
+    for (int k = 0; id != NONE && k < graph_losses(r->graph); k++)
+        of_loss = of_loss || id == graph_loss(r->graph, k);
+    for (int d = 0; d < DATA_COUNT; d++)
+        of_loss = of_loss || (d != DATA_IDS && id != NONE && id == r->graph->data[d]);
     if (id == NONE || of_loss || strchr(name, '.'))
         return unknown_value(r, at, name);
     while (r->defined.n < r->graph->values.n)

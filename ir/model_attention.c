@@ -147,7 +147,7 @@ bool model_read_rope(Reader *r, Json op)
     const char *l = model_letters(r, in), *sig = arena_printf(r->arena, "%s->%s", l, l);
     ValueId operand[2] = {in, NONE};
     if (r->packed) {
-        operand[1] = model_starts(r);
+        operand[1] = model_data(r, DATA_STARTS);
         sig = arena_printf(r->arena, "%s,%s->%s", l, model_letters(r, operand[1]), l);
     }
     return model_emit_out(r, op, OP_ROPE, out, sig, &attrs, operand, r->packed ? 2 : 1);
@@ -303,7 +303,7 @@ bool model_read_attention(Reader *r, Json op)
         return false;
     }
     if (r->packed) {
-        in[ins++] = model_starts(r);
+        in[ins++] = model_data(r, DATA_STARTS);
         more = arena_printf(r->arena, "%s,%s", more, model_letters(r, in[ins - 1]));
     }
     if (attrs.attention.drop > 0 && heads < 1) {

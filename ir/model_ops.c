@@ -12,10 +12,19 @@ static bool read_embedding(Reader *r, Json op)
 {
     ValueId in = NONE, table;
     const char *out;
-    int64_t offset = 0;
+    int64_t offset = 0, further = 0;
     bool fine = model_whole(r, op, "offset", 0, INT64_C(1) << 30, &offset);
+    fine = model_whole(r, op, "ahead", 0, MOST_AHEAD, &further) && fine;
     bool ahead = offset > 0 && str_eq(model_text(json_get(op, "in")), "positions");
-    fine = (ahead || model_operand(r, json_get(op, "in"), &in)) && fine;
+    bool tokens = str_eq(model_text(json_get(op, "in")), "ids");
+    if (further > 0 && !tokens) {
+        json_fail(json_get(op, "ahead"), "only \"ids\" are looked up ahead");
+        diag_help(r->diag, "read \"ids\", or leave \"ahead\" out");
+        return false;
+    }
+    if (further > 0) /* the token at a place is the label of the one before it */
+        in = model_data(r, data_labels((int)further - 1));
+    fine = (ahead || further > 0 || model_operand(r, json_get(op, "in"), &in)) && fine;
     fine = model_new_name(r, json_get(op, "out"), &out) && fine;
     DimId rows;
     Shape cols;
@@ -29,7 +38,7 @@ static bool read_embedding(Reader *r, Json op)
         diag_help(r->diag, "an embedding looks up \"ids\" or \"positions\"");
         return false;
     }
-    bool placed = in != r->graph->data[DATA_IDS];
+    bool placed = !tokens;
     if (offset > 0 && !placed) {
         json_fail(json_get(op, "offset"), "ids have no offset");
         diag_help(r->diag, "only \"positions\" may begin behind row 0");
@@ -350,7 +359,11 @@ typedef struct OpReader {
 } OpReader;
 
 static const OpReader op_readers[] = {
-    {"embedding", read_embedding, 1, 6, {"offset", "in", "out", "rows", "cols", "table"}},
+    {"embedding",
+     read_embedding,
+     2,
+     7,
+     {"offset", "ahead", "in", "out", "rows", "cols", "table"}},
     {"linear", read_linear, 0, 7, {"in", "out", "to", "from", "weight", "bias", "transposed"}},
     {"norm",
      read_norm,
@@ -386,7 +399,11 @@ static const OpReader op_readers[] = {
     {"combine", model_read_combine, 0, 2, {"in", "out"}},
     {"dropout", model_read_dropout, 1, 3, {"rate", "in", "out"}},
     {"frozen", model_read_frozen, 0, 2, {"param", "axes"}},
-    {"cross_entropy", model_read_cross_entropy, 2, 3, {"smoothing", "z", "in"}},
+    {"cross_entropy",
+     model_read_cross_entropy,
+     4,
+     5,
+     {"smoothing", "z", "ahead", "factor", "in"}},
 };
 
 const char *const *model_op_attributes(const char *op, int *ret_count)

@@ -70,8 +70,8 @@ bool model_read_frozen(Reader *r, Json op);
 
 /* A dim by name, with an error that names the nearest. */
 bool model_dim(Reader *r, Json at, DimId *ret);
-/* Where each token's document begins; of a packed model only. */
-ValueId model_starts(Reader *r);
+/* A value of the batch; where documents begin is one of a packed model only. */
+ValueId model_data(Reader *r, DataId data);
 /* The position of each token, in its document when packed, and an offset. */
 ValueId model_positions(Reader *r, const char *name, int64_t offset);
 /* A value that an op reads; marks it used. */

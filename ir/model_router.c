@@ -211,15 +211,6 @@ static ValueId weights(Reader *r, const Router *a, ValueId scores, ValueId choic
     return w;
 }
 
-static ValueId token_weights(Reader *r)
-{
-    Graph *graph = r->graph;
-    if (graph->data[DATA_WEIGHT] == NONE)
-        graph_value(graph, VALUE_DATA, data_text[DATA_WEIGHT], 2,
-                    (DimId[]){r->net->batch, r->net->sequence});
-    return graph->data[DATA_WEIGHT];
-}
-
 /* c e sum_e f_e P_e, with f the share of choices and P the mean score of an expert, known by its
  * gradient at the scores (Switch Transformer, Fedus et al. 2022). Both are taken over the tokens of
  * a global micro-batch, or of each sequence (DeepSeek-V3): then no plan changes it. Weighted by the
@@ -234,7 +225,7 @@ static void seed_balance(Reader *r, const Router *a, ValueId scores, ValueId cho
     double experts = (double)r->net->dims.at[a->experts].extent;
     Attrs factor = {.scale = {.factor = a->balance * experts / k}};
     Attrs over = {.curve = {.kind = CURVE_RECIP, .a = 1e-30}}; /* of no tokens: nothing */
-    ValueId weight = token_weights(r);
+    ValueId weight = model_data(r, DATA_WEIGHT);
     ValueId ones = model_node(r, OP_ONES, named(r, a, "each"),
                               arena_printf(r->arena, "->%s", a->few), NULL, NULL, 0);
     ValueId chosen = join(r, a, OP_SPREAD, "chosen", a->few, choice, a->few, ones, a->all);
@@ -251,7 +242,7 @@ static void seed_balance(Reader *r, const Router *a, ValueId scores, ValueId cho
 /* c sum weight (log sum exp logits)^2 (ST-MoE, Zoph et al. 2022). */
 static void seed_z(Reader *r, const Router *a)
 {
-    ValueId weight = token_weights(r);
+    ValueId weight = model_data(r, DATA_WEIGHT);
     Attrs log = {.act = {.kind = ACT_LOG}}, twice = {.scale = {.factor = 2 * a->z}};
     ValueId max = model_node(r, OP_VMAX, named(r, a, "max"),
                              arena_printf(r->arena, "%s->%s", a->all, a->row), NULL, &a->logits, 1);

@@ -249,6 +249,14 @@ void lp_batch_runs(int64_t step, int micro, int row_begin, int rows, int runs, i
                    const int *pos_begin, int32_t *ids, int32_t *labels, float *weight,
                    int32_t *starts);
 
+/* Emitted where losses look further ahead: labels `ahead` tokens further than those of lp_batch. A
+ * position counts, with the weight that one has there, when the label and all tokens between are of
+ * its sample and its document. */
+void lp_batch_ahead(int ahead, int64_t step, int micro, int row_begin, int rows, int pos_begin,
+                    int positions, int32_t *labels, float *weight);
+void lp_batch_ahead_runs(int ahead, int64_t step, int micro, int row_begin, int rows, int runs,
+                         int each, const int *pos_begin, int32_t *labels, float *weight);
+
 /* ---- parameters ---- */
 
 /* A box of a logical tensor held densely, row-major, by this rank. dims is the stored shape or any
@@ -341,6 +349,10 @@ bool lp_stop_wanted(void);
  * start of its turn to that of the next. `stop`: some rank wants to stop; then the next
  * lp_flow_begin says 0. Ends the job when the loss is not finite. */
 void lp_flow_end(int64_t step, double loss, double grad_norm, bool stop);
+
+/* Emitted where the world's sum of a loss beside the loss is known, before the step ends: it is
+ * logged with it. `ahead`: by how many tokens its labels are further, 1 to 3. */
+void lp_loss_beside(int ahead, double loss);
 
 /* Emitted in the update: linear warm-up to options->lr over `warmup` steps, (step + 1) / warmup;
  * then constant, or a cosine that would reach min_lr at step `steps`. */

@@ -54,7 +54,8 @@ typedef struct Copy {
     AtomList ring;   /* of a copy that passes by: the block here is at home `turn` places before, */
     int turn;        /* along these atoms; else empty and 0 */
     int alias;       /* copy whose storage this one is (an in-place all-reduce or merge), or NONE */
-    int param;       /* of HOME_PARAM and HOME_ACC: index in graph->params; NONE for the loss */
+    int param;       /* of HOME_PARAM and HOME_ACC: index in graph->params; NONE for a loss, */
+    int number;      /* and which of them (graph_loss) */
     int64_t offset;  /* saved: in the link's saved block; temp: in the scratch area. Bytes,
                         64-aligned. Others: by the stage */
     int first, last; /* instructions of its segment between which a temp lives; for saved: first in
@@ -109,7 +110,7 @@ typedef struct Body {
     VEC(Copy) copies;
     InstList forward, backward, weight; /* weight: W, where backward is split and is I alone */
     int in, out, grad_in, grad_out;     /* the boundary copies, NONE at the chain's ends */
-    int loss;                           /* accumulator copy of the loss, or NONE */
+    int losses, loss[1 + MOST_AHEAD];   /* accumulator copies of the losses */
     int *param_copy, *acc_copy; /* per param; acc_copy NONE for a parameter without gradient */
     bool saves_in;              /* backward reads the chain input: it lives in a saved ring, */
     bool saves_in_late;         /* which W reads too, so in that of the second kind */

@@ -157,9 +157,14 @@ typedef struct Owned {
     int owner_stage, coordinate;
 } Owned;
 
+/* A rank that counts its accumulator of a loss. */
+typedef struct LossOwner {
+    int number, stage, coordinate;
+} LossOwner;
+
 typedef struct Owners {
     VEC(Owned) owned;
-    VEC(int) loss; /* coordinates that own the loss, on the stage that has it */
+    VEC(LossOwner) loss;
 } Owners;
 
 Owners *owners_new(Check *check);

@@ -158,29 +158,31 @@ static int check_tiling(Check *check, const Owners *owners, int stage, int group
     return at;
 }
 
-static bool check_loss_owner(Check *check, const Owners *owners)
+static bool check_loss_owner(Check *check, const Owners *owners, int number)
 {
     const Program *program = check->program;
     const Mesh *mesh = &program->plan->mesh;
-    int ranks = mesh_ranks(mesh), wanted = 0, found = 0;
+    int wanted = 0, found = 0, all = 0;
+    for (int k = 0; k < owners->loss.n; k++)
+        all += owners->loss.at[k].number == number;
     for (int s = 0; s < program->stages; s++)
         for (int i = 0; i < program->stage[s].links; i++) {
             const Body *body = program->stage[s].link[i].body;
-            if (body->loss == NONE)
+            if (body->losses <= number)
                 continue;
-            AtomSet partial = body->copies.at[body->loss].place.partial;
+            AtomSet partial = body->copies.at[body->loss[number]].place.partial;
             wanted += mesh_extent(mesh, partial);
             for (int k = 0; k < owners->loss.n; k++) {
-                int coordinate = owners->loss.at[k] % ranks;
-                bool alone = owners->loss.at[k] / ranks == s;
+                const LossOwner *own = &owners->loss.at[k];
+                bool alone = own->number == number && own->stage == s;
                 for (int a = 0; a < mesh->n; a++)
-                    alone &= (partial >> a & 1) || mesh_coordinate(mesh, coordinate, a) == 0;
+                    alone &= (partial >> a & 1) || mesh_coordinate(mesh, own->coordinate, a) == 0;
                 found += alone;
             }
         }
-    if (found != wanted || owners->loss.n != wanted)
-        return check_fault(check, "the loss has %d terms and %d ranks that count one", wanted,
-                           owners->loss.n);
+    if (found != wanted || all != wanted)
+        return check_fault(check, "loss %d has %d terms and %d ranks that count one", number,
+                           wanted, all);
     return true;
 }
 
@@ -215,6 +217,7 @@ bool owners_check(Check *check, Owners *owners)
     if (elements != check->report->elements)
         check_fault(check, "the ranks own %lld elements of parameters, the model trains %lld",
                     (long long)check->report->elements, (long long)elements);
-    check_loss_owner(check, owners);
+    for (int k = 0; k < net_losses(program->net); k++)
+        check_loss_owner(check, owners, k);
     return check->report->faults == before;
 }

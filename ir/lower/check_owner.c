@@ -344,17 +344,19 @@ static bool check_tied(Check *check, const Trace *trace, const TraceStep *step,
     return true;
 }
 
-/* {loss, norm2}: this rank's terms, the world's sums, the clip coefficient. */
-static bool check_scalars(Check *check, const Trace *trace, const TraceStep *step)
+/* {loss, norm2, losses beside it}: this rank's terms, the world's sums, the clip coefficient;
+ * `number`: of the loss. */
+static bool check_scalars(Check *check, const Trace *trace, const TraceStep *step, int number)
 {
     const Operand *operand = &trace->operands.at[step->operand];
     bool good = step->operands == 2;
+    int numbers = 1 + net_losses(trace->program->net);
     if (step->kind == STEP_OWN_LOSS)
-        good = good && is_scalar(trace, &operand[0], SCALAR_LOSS, 0, 1) &&
-               is_pair(trace, step, &operand[1], 0, 1);
+        good = good && is_scalar(trace, &operand[0], SCALAR_LOSS, number, 1) &&
+               is_pair(trace, step, &operand[1], number == 0 ? 0 : number + 1, 1);
     else if (step->kind == STEP_WORLD)
-        good = good && step->elements == 2 && is_pair(trace, step, &operand[0], 0, 2) &&
-               is_pair(trace, step, &operand[1], 0, 2);
+        good = good && step->elements == numbers && is_pair(trace, step, &operand[0], 0, numbers) &&
+               is_pair(trace, step, &operand[1], 0, numbers);
     else
         good = good && is_pair(trace, step, &operand[0], 1, 1) &&
                is_scalar(trace, &operand[1], SCALAR_COEF, 0, 1);
@@ -444,10 +446,10 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
 {
     const StageProgram *stage = trace->stage;
     bool good = true;
-    if (once->losses != 1 || once->worlds != 1 || once->clips != !trace->program->flows)
+    if (once->losses != net_losses(trace->program->net) || once->worlds != 1 || once->clips != !trace->program->flows)
         good = check_fault(
             check,
-            "rank %d (stage %d), step %d: the loss is counted %d times, {loss, norm} "
+            "rank %d (stage %d), step %d: losses are counted %d times, {loss, norm} "
             "summed over the world %d "
             "times and clipping decided %d times",
             trace_rank(trace), stage->index, round, once->losses, once->worlds, once->clips);
@@ -485,15 +487,14 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
     if (step->kind == STEP_OWN_LOSS) {
         if (step->count > 0 && step->round == 0)
             vec_push(check->arena, &owners->loss) =
-                stage->index * mesh_ranks(&program->plan->mesh) + trace->coordinate;
-        once->losses++;
-        return check_scalars(check, trace, step);
+                (LossOwner){once->losses, stage->index, trace->coordinate};
+        return check_scalars(check, trace, step, once->losses++);
     }
     if (step->kind == STEP_WORLD ||
         (step->node && step->node == &program->optimizer->nodes.at[program->clip])) {
         once->worlds += step->kind == STEP_WORLD;
         once->clips += step->kind != STEP_WORLD;
-        return check_scalars(check, trace, step);
+        return check_scalars(check, trace, step, 0);
     }
     if (step->bucket == NONE)
         return step->kind != STEP_MOVE || (step->inst && step->move == &step->inst->move) ||

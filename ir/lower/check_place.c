@@ -72,7 +72,8 @@ static bool is_fixed_place(const CellRun *run, const TraceStep *step, const Copy
                                    ? slot_of_version(stage, version_read(run, step))
                                    : 0);
     if (copy->home == HOME_ACC)
-        return address == (copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
+        return address == (copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS +
+                                                     copy->number * dtype_bytes(copy->dtype)
                                                : link->gradient[copy->param]);
     return true;
 }

@@ -177,7 +177,8 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
     if (machine->rounds != rounds) {
         collect_steps(machine, rounds);
         machine->rounds = rounds;
-        machine->loss = ARENA_ARRAY(machine->arena, double, rounds);
+        machine->loss =
+            ARENA_ARRAY(machine->arena, double, rounds *net_losses(machine->program->net));
         machine->norm2 = ARENA_ARRAY(machine->arena, double, rounds);
     }
     for (int r = 0; r < machine->ranks; r++) {
@@ -192,7 +193,9 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
     machine->fault = NULL;
     machine->differs = false;
     for (int r = 0; r < rounds; r++)
-        machine->loss[r] = machine->norm2[r] = NAN;
+        machine->norm2[r] = NAN;
+    for (int k = 0; k < rounds * net_losses(machine->program->net); k++)
+        machine->loss[k] = NAN;
     machine->site =
         mutation && mutation->kind != MUTATE_NONE ? &machine->sites.at[mutation->site] : NULL;
     while (!machine->differs && run_once(machine))

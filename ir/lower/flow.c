@@ -19,6 +19,16 @@ int64_t version_offset(const StageProgram *stage, int version)
     return stage->versions.stride * ring_slot(&stage->versions, version);
 }
 
+int loss_in_pair(int number)
+{
+    return number == 0 ? 0 : 1 + number;
+}
+
+int64_t loss_address(const Program *program, const StageProgram *stage, int number)
+{
+    return stage->scalars + 64 * SCALAR_LOSS + number * dtype_bytes(program->recipe->gradient);
+}
+
 int64_t pair_address(const StageProgram *stage, int step)
 {
     return stage->pair.base + stage->pair.stride * ring_slot(&stage->pair, step);

@@ -525,7 +525,7 @@ int64_t copy_address(const Program *program, const StageProgram *stage, int at, 
                     ? version_offset(stage, stage_version(stage, step))
                     : 0);
     case HOME_ACC:
-        return copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS
+        return copy->param == NONE ? loss_address(program, stage, copy->number)
                                    : link->gradient[copy->param];
     case HOME_IN:
         return stage->pass[at & 1];

@@ -320,7 +320,9 @@ static bool *forward_runs(Lowering *lo, const bool *needed)
     bool *want = ARENA_ARRAY(lo->arena, bool, graph->values.n),
          *runs = ARENA_ARRAY(lo->arena, bool, graph->nodes.n);
     for (int v = 0; v < graph->values.n; v++)
-        want[v] = v == graph->chain_out || v == graph->loss || is_saved(lo->body, needed, v);
+        want[v] = v == graph->chain_out || is_saved(lo->body, needed, v);
+    for (int k = 0; k < graph_losses(graph); k++)
+        want[graph_loss(graph, k)] = true;
     for (int n = graph->nodes.n - 1; n >= 0; n--) {
         const Node *node = &graph->nodes.at[n];
         for (int k = 0; k < node->outs; k++)
@@ -357,10 +359,11 @@ static void lower_forward(Lowering *lo, const bool *needed)
             BUG("class %s hands its input on unchanged", graph->name);
         body->copies.at[body->out].home = HOME_OUT;
     }
-    if (graph->loss != NONE) {
-        body->loss = lo->have[graph->loss].at[0];
-        body->copies.at[body->loss].home = HOME_ACC;
-        lower_widen(lo, body->loss);
+    for (int k = 0; k < graph_losses(graph); k++) {
+        int id = body->loss[body->losses++] = lo->have[graph_loss(graph, k)].at[0];
+        body->copies.at[id].home = HOME_ACC;
+        body->copies.at[id].number = k;
+        lower_widen(lo, id);
     }
     for (int v = 0; v < graph->values.n; v++)
         if (is_saved(body, needed, v) && lo->made[v].n == 0)
@@ -519,8 +522,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
                    .in = NONE,
                    .out = NONE,
                    .grad_in = NONE,
-                   .grad_out = NONE,
-                   .loss = NONE};
+                   .grad_out = NONE};
     body->param_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
     body->acc_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
     Lowering lo = {.arena = arena,

@@ -251,9 +251,9 @@ bool machine_param(const Machine *machine, int net_param, double *ret)
     return all.equal;
 }
 
-double machine_loss(const Machine *machine, int round)
+double machine_loss(const Machine *machine, int round, int number)
 {
-    return machine->loss[round];
+    return machine->loss[round * net_losses(machine->program->net) + number];
 }
 
 double machine_norm2(const Machine *machine, int round)

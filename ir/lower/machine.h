@@ -49,7 +49,7 @@ struct Machine {
     Rank *rank; /* stage-major */
     VEC(Site) sites;
     int rounds;
-    double *loss, *norm2;
+    double *loss, *norm2; /* loss: net_losses per round */
     const EvalBatch *batch;
     double lr;
     const Site *site; /* of the running mutation, or NULL */

@@ -446,8 +446,8 @@ static void put_owners(Machine *machine, const Step *step)
     if (step->kind == STEP_OWN_LOSS)
         for (int i = 0; i < stage->links; i++) {
             const Body *body = stage->link[i].body;
-            if (body->loss != NONE &&
-                mesh_extent(mesh, body->copies.at[body->loss].place.partial) < mesh_ranks(mesh))
+            if (body->losses > 0 &&
+                mesh_extent(mesh, body->copies.at[body->loss[0]].place.partial) < mesh_ranks(mesh))
                 put_site(machine, site_of(machine, MUTATE_OWN, step));
         }
 }

@@ -193,8 +193,8 @@ typedef struct StageProgram {
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
 
-/* LOSS accumulates over micro-batches on this rank; PAIR is {loss, norm2}: this rank's share before
- * the world reduction, the totals after it; COEF the clip coefficient; LR and STEP (counted from 1)
+/* LOSS accumulates over micro-batches on this rank, those beside it behind it; PAIR is {loss, norm2,
+ * losses beside it}: this rank's share before the world reduction, the totals after it; COEF the clip coefficient; LR and STEP (counted from 1)
  * are set before each step, and so is the weight decay of matrices, which stands behind STEP. Zero
  * at start, but COEF is 1: where steps flow nothing sets it. */
 enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
@@ -231,8 +231,11 @@ int micro_number(const Program *program, int step, int micro);
 int stage_version(const StageProgram *stage, int step);
 /* Bytes by which this version lies behind the addresses of groups and links. */
 int64_t version_offset(const StageProgram *stage, int version);
-/* Where {loss, norm2} of a step is. */
+/* Where {loss, norm2, losses beside it} of a step are. */
 int64_t pair_address(const StageProgram *stage, int step);
+/* Where a rank adds up a loss; its place behind pair_address, in elements. */
+int64_t loss_address(const Program *program, const StageProgram *stage, int number);
+int loss_in_pair(int number);
 
 /* Optimizer steps that meet every reuse from one step to the next: two, and where steps flow as
  * many more as write every slot of the weights again. */

@@ -24,7 +24,7 @@ typedef struct Trial {
     double **param;      /* initial */
     EvalBatch *batch;    /* rounds * micros */
     const int *delay;    /* [stages] steps by which weights are stale, or NULL */
-    double *loss, *norm; /* oracle, per round */
+    double *loss, *norm; /* oracle, per round; net_losses of it */
     double ***want;      /* oracle: parameters after each round */
 } Trial;
 
@@ -82,9 +82,15 @@ static void make_batches(Trial *trial, uint64_t seed)
             int64_t at = i % sequence;
             bool begins = at == 0 || rng_u64(seed, stream + 500, (uint64_t)i) % 4 == 0;
             data[DATA_STARTS][i] = begins ? (double)at : data[DATA_STARTS][i - 1];
+            for (int ahead = 1; ahead <= MOST_AHEAD; ahead++) {
+                uint64_t r = rng_u64(seed, stream + 500 + (uint64_t)ahead, (uint64_t)i);
+                data[data_labels(ahead)][i] = (double)(r / 8 % (uint64_t)vocabulary);
+                data[data_weight(ahead)][i] = mask && r % 4;
+            }
         }
         for (int64_t i = 0; i < tokens * micros; i++)
-            data[DATA_WEIGHT][i] /= valid > 0 ? valid : 1;
+            for (int ahead = 0; ahead <= MOST_AHEAD; ahead++)
+                data[data_weight(ahead)][i] /= valid > 0 ? valid : 1;
         for (int m = 0; m < micros; m++) {
             EvalBatch *at = &trial->batch[r * micros + m];
             for (int d = 0; d < DATA_COUNT; d++)
@@ -127,7 +133,8 @@ static void run_oracle(Trial *trial)
     for (int p = 0; p < params; p++)
         memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
     EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
-    trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds);
+    int losses = net_losses(net);
+    trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds *losses);
     trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);
     const double **read = ARENA_ARRAY(trial->arena, const double *, params);
@@ -135,7 +142,9 @@ static void run_oracle(Trial *trial)
         for (int p = 0; p < params; p++)
             memset(set[3][p], 0, (size_t)eval_param_elements(net, p) * sizeof(double));
         read_params(trial, r, set[0], read);
-        trial->loss[r] = eval_net(net, read, &trial->batch[r * micros], micros, set[3]);
+        if (losses > 1)
+            eval_net_losses(net, read, &trial->batch[r * micros], micros, &trial->loss[r * losses]);
+        trial->loss[r * losses] = eval_net(net, read, &trial->batch[r * micros], micros, set[3]);
         trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
                                    (const double *const *)set[3]);
         trial->want[r] = ARENA_ARRAY(trial->arena, double *, params);
@@ -172,7 +181,9 @@ static double compare(Machine *machine, const Trial *trial, uint64_t order,
     }
     for (int r = 0; r < trial->rounds; r++) {
         double norm = sqrt(machine_norm2(machine, r));
-        note(report, machine_relative(machine_loss(machine, r), trial->loss[r]), "loss");
+        for (int k = 0, n = net_losses(trial->net); k < n; k++)
+            note(report,
+                 machine_relative(machine_loss(machine, r, k), trial->loss[r * n + k]), "loss");
         note(report, machine_relative(norm, trial->norm[r]), "gradient norm");
         if (mutation && report->max_error > tolerance)
             return report->max_error; /* the run may have ended here */

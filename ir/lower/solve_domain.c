@@ -430,12 +430,10 @@ static bool boundary_domain(Problem *problem)
     problem->boundary_var = NONE;
     if (id == NONE)
         return true;
-    const Value *value = &graph->values.at[id];
-    if (graph->chain_out != NONE) {
-        const Value *out = &graph->values.at[graph->chain_out];
-        CHECK(out->axes == value->axes &&
-              memcmp(out->dim, value->dim, sizeof value->dim[0] * (size_t)value->axes) == 0);
-    }
+    const Value *value = &graph->values.at[id], *out = value;
+    if (graph->chain_out != NONE)
+        out = &graph->values.at[graph->chain_out];
+    CHECK(out->axes == value->axes);
     if (setup->boundary != NULL) {
         place_add(problem->arena, &list, setup->boundary);
     } else {
@@ -447,13 +445,15 @@ static bool boundary_domain(Problem *problem)
             Placement place = whole;
             /* the batch axis is the token atoms' */
             bool allowed = kind != DIM_BATCH && setup->boundary_rule != BOUNDARY_WHOLE &&
-                           (kind == DIM_SEQUENCE || setup->boundary_rule == BOUNDARY_FREE);
+                           (kind == DIM_SEQUENCE || setup->boundary_rule == BOUNDARY_FREE) &&
+                           value->dim[i] == out->dim[i];
             if (allowed && place_widen(problem, value, i, &place))
                 place_add(problem->arena, &list, &place);
         }
     }
     for (int i = 0; i < list.n; i++) {
-        if (!place_fits(setup->mesh, setup->net, value, &list.at[i]))
+        if (!place_fits(setup->mesh, setup->net, value, &list.at[i]) ||
+            !place_fits(setup->mesh, setup->net, out, &list.at[i]))
             return false;
         for (int k = 0; k < 4; k++)
             if (end[k] != NONE)

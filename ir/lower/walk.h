@@ -37,10 +37,10 @@ typedef enum {
                         gradient's home joins the sums of this one, or the other way round */
     STEP_SEND,
     STEP_RECV,
-    STEP_OWN_LOSS, /* PAIR[0] = LOSS on the ranks that own it (coordinate 0 of the atoms on which it
+    STEP_OWN_LOSS, /* of each loss: its place in PAIR = LOSS on the ranks that own it (coordinate 0 of the atoms on which it
                       is Replicate), 0 elsewhere */
     STEP_TIED,     /* all-reduce between two stages, same coordinate */
-    STEP_WORLD,    /* all-reduce of {loss, norm2} over all ranks */
+    STEP_WORLD,    /* all-reduce of {loss, norm2, losses beside it} over all ranks */
     STEP_CLEAR,    /* zeros in the padding of a bucket's buffer */
     STEP_COPY, /* from one memory to another, of a bucket's state or of what a link saves: operands
                   in pairs, from and to */

@@ -232,18 +232,18 @@ static bool owns(const Walk *walk, const Group *group)
     return group->tied_stage == NONE || walk->stage->index < group->tied_stage;
 }
 
-/* The loss accumulator is Partial on the atoms of the tokens and Replicate on the rest: coordinate
- * 0 there owns it. */
-static int owns_loss(const Walk *walk)
+/* The accumulator of a loss is Partial on the atoms of the tokens and Replicate on the rest:
+ * coordinate 0 there owns it. */
+static int owns_loss(const Walk *walk, int number)
 {
     const StageProgram *stage = walk->stage;
     const Mesh *mesh = &walk->program->plan->mesh;
     for (int i = 0; i < stage->links; i++) {
         const Body *body = stage->link[i].body;
-        if (body->loss == NONE)
+        if (body->losses == 0)
             continue;
         for (int a = 0; a < mesh->n; a++)
-            if (!(body->copies.at[body->loss].place.partial >> a & 1) &&
+            if (!(body->copies.at[body->loss[number]].place.partial >> a & 1) &&
                 mesh_coordinate(mesh, walk->coordinate, a) != 0)
                 return 0;
         return 1;
@@ -256,9 +256,9 @@ void walk_world(Walk *walk)
     int width = scalar_bytes(walk);
     int64_t pair = pair_address(walk->stage, walk->round);
     Step *world = walk_put(walk, STEP_WORLD, STREAM_GRADIENT);
-    world->elements = 2;
-    put_static(world, pair, 2 * width, true, false);
-    put_static(world, pair, 2 * width, false, true);
+    world->elements = 1 + net_losses(walk->program->net);
+    put_static(world, pair, world->elements * width, true, false);
+    put_static(world, pair, world->elements * width, false, true);
 }
 
 /* Bytes from `offset` on of a field of a bucket's state, in a memory on its way or at its home. */
@@ -312,10 +312,12 @@ void walk_norm(Walk *walk)
         put_static(step, base + step->from_element * width, step->count * width, true, false);
         put_static(step, pair + width, width, b > 0, true);
     }
-    Step *own = walk_put(walk, STEP_OWN_LOSS, STREAM_COMPUTE);
-    own->count = owns_loss(walk);
-    put_static(own, scalar(walk, SCALAR_LOSS), width, true, false);
-    put_static(own, pair, width, false, true);
+    for (int k = 0; k < net_losses(walk->program->net); k++) {
+        Step *own = walk_put(walk, STEP_OWN_LOSS, STREAM_COMPUTE);
+        own->count = owns_loss(walk, k);
+        put_static(own, loss_address(walk->program, stage, k), width, true, false);
+        put_static(own, pair + loss_in_pair(k) * width, width, false, true);
+    }
     if (walk->program->flows)
         return; /* nothing is clipped: an update does not wait for other stages */
     walk_world(walk);

@@ -109,6 +109,11 @@ void lp_log_step(LpSelf *self, const LpStepFigures *figures)
     if (log->json) {
         fprintf(log->json, "{\"step\":%lld", (long long)figures->step);
         json_real(log->json, "loss", figures->loss);
+        for (int i = 0; i < self->besides; i++) {
+            char key[] = "loss_ahead_0";
+            key[sizeof key - 2] = (char)('1' + i);
+            json_real(log->json, key, self->beside[i]);
+        }
         json_real(log->json, "grad_norm", figures->grad_norm);
         json_real(log->json, "lr", figures->lr);
         if (job->scales_loss)
@@ -124,8 +129,10 @@ void lp_log_step(LpSelf *self, const LpStepFigures *figures)
         return;
     if (log->terminal)
         printf("\r\033[K");
-    printf("step %lld/%lld  loss %.6f  norm %.4f  lr %.3e  %.1f ms  %.0f tok/s  %.2f GFLOP/s",
-           (long long)figures->step, (long long)steps, figures->loss, figures->grad_norm,
+    printf("step %lld/%lld  loss %.6f", (long long)figures->step, (long long)steps, figures->loss);
+    for (int i = 0; i < self->besides; i++)
+        printf("  ahead %d %.6f", i + 1, self->beside[i]);
+    printf("  norm %.4f  lr %.3e  %.1f ms  %.0f tok/s  %.2f GFLOP/s", figures->grad_norm,
            figures->lr, figures->ms, tokens_per_s, flops / job->ranks * 1e-9);
     if (isfinite(mfu))
         printf("  mfu %.1f%%", mfu * 100);

@@ -80,6 +80,9 @@ typedef struct LpScaler {
     bool bad;         /* the last step had one */
 } LpScaler;
 
+/* Tokens by which the labels of a loss may be further than the next one. */
+#define LP_MAX_AHEAD 3
+
 struct LpSelf {
     LpRank rank;
     const LpTransport *transport;
@@ -111,6 +114,8 @@ struct LpSelf {
     int64_t turn;              /* the latest of them */
     bool stop;                 /* the ranks agreed to end after this step */
     LpScaler scaler;
+    int besides; /* losses of further tokens, which are logged beside the loss */
+    double beside[LP_MAX_AHEAD];
 };
 
 extern _Thread_local LpSelf *lp_self;

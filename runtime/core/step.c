@@ -91,6 +91,13 @@ static void refuse_too_large(LpSelf *self)
     lp_log_memory(self, arena, outside);
 }
 
+void lp_loss_beside(int ahead, double loss)
+{
+    LpSelf *self = lp_self;
+    self->besides = ahead > self->besides ? ahead : self->besides;
+    self->beside[ahead - 1] = loss;
+}
+
 bool lp_step_begin(int64_t step)
 {
     LpSelf *self = lp_self;

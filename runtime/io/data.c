@@ -222,23 +222,69 @@ static int document_start(const LpData *data, int64_t at, int pos)
     return pos;
 }
 
-/* One run of one row, whose first token is `at`; outputs point at its first cell, or are NULL. */
-static void read_run(LpData *data, const LpJob *job, int64_t at, int pos_begin, int positions,
-                     float share, int32_t *ids, int32_t *labels, float *weight, int32_t *starts)
+/* Where a batch's rows go; NULL: nowhere. */
+typedef struct Cells {
+    int32_t *ids, *labels;
+    float *weight;
+    int32_t *starts;
+} Cells;
+
+/* Rows of a micro-batch, and the runs of positions that are wanted of each. */
+typedef struct Wanted {
+    int64_t step;
+    int micro, row_begin, rows, runs, each;
+    const int *pos_begin;
+    int ahead; /* of the labels, further than the next token */
+} Wanted;
+
+/* The label and all tokens between are of the sample and the document of the token at `pos`. */
+static bool counts(const LpData *data, const LpJob *job, int64_t at, int pos, int ahead)
 {
-    int start = starts ? document_start(data, at, pos_begin) : 0;
-    for (int i = 0; i < positions; i++) {
-        int64_t token = at + pos_begin + i;
-        if (ids)
-            ids[i] = token_at(data, token % data->tokens);
-        if (labels)
-            labels[i] = token_at(data, (token + 1) % data->tokens);
-        if (weight)
-            weight[i] = !job->packed || is_valid(data, token % data->tokens) ? share : 0;
-        if (starts && i > 0 && begins_document(data, token % data->tokens))
-            start = pos_begin + i;
-        if (starts)
-            starts[i] = start;
+    bool there = pos + ahead < job->seq;
+    for (int i = 0; i <= ahead && there && job->packed; i++)
+        there = is_valid(data, (at + pos + i) % data->tokens);
+    return there;
+}
+
+/* One run of one row, whose first token is `at`. */
+static void read_run(LpData *data, const LpJob *job, const Wanted *want, int64_t at, int pos_begin,
+                     float share, const Cells *to)
+{
+    int start = to->starts ? document_start(data, at, pos_begin) : 0;
+    for (int i = 0; i < want->each; i++) {
+        int pos = pos_begin + i, label = pos + want->ahead < job->seq ? pos + want->ahead : pos;
+        int64_t token = at + pos;
+        if (to->ids)
+            to->ids[i] = token_at(data, token % data->tokens);
+        if (to->labels)
+            to->labels[i] = token_at(data, (at + label + 1) % data->tokens);
+        if (to->weight)
+            to->weight[i] = counts(data, job, at, pos, want->ahead) ? share : 0;
+        if (to->starts && i > 0 && begins_document(data, token % data->tokens))
+            start = pos;
+        if (to->starts)
+            to->starts[i] = start;
+    }
+}
+
+static void read_rows(const Wanted *want, const Cells *to)
+{
+    const LpSelf *self = lp_self;
+    const LpJob *job = self->rank.job;
+    LpData *data = self->data;
+    float share = (float)(1.0 / (double)valid_tokens(data, job, want->step));
+    for (int row = 0; row < want->rows; row++) {
+        int64_t at =
+            first_token(data, job,
+                        (want->step * job->micro_batches + want->micro) * job->rows +
+                            want->row_begin + row);
+        for (int run = 0; run < want->runs; run++) {
+            int64_t cell = ((int64_t)row * want->runs + run) * want->each;
+            Cells cells = {to->ids ? to->ids + cell : NULL, to->labels ? to->labels + cell : NULL,
+                           to->weight ? to->weight + cell : NULL,
+                           to->starts ? to->starts + cell : NULL};
+            read_run(data, job, want, at, want->pos_begin[run], share, &cells);
+        }
     }
 }
 
@@ -246,20 +292,8 @@ void lp_batch_runs(int64_t step, int micro, int row_begin, int rows, int runs, i
                    const int *pos_begin, int32_t *ids, int32_t *labels, float *weight,
                    int32_t *starts)
 {
-    const LpSelf *self = lp_self;
-    const LpJob *job = self->rank.job;
-    LpData *data = self->data;
-    float share = (float)(1.0 / (double)valid_tokens(data, job, step));
-    for (int row = 0; row < rows; row++) {
-        int64_t at = first_token(data, job,
-                                 (step * job->micro_batches + micro) * job->rows + row_begin + row);
-        for (int run = 0; run < runs; run++) {
-            int64_t cell = ((int64_t)row * runs + run) * each;
-            read_run(data, job, at, pos_begin[run], each, share, ids ? ids + cell : NULL,
-                     labels ? labels + cell : NULL, weight ? weight + cell : NULL,
-                     starts ? starts + cell : NULL);
-        }
-    }
+    read_rows(&(Wanted){step, micro, row_begin, rows, runs, each, pos_begin, 0},
+              &(Cells){ids, labels, weight, starts});
 }
 
 void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, int positions,
@@ -267,4 +301,18 @@ void lp_batch(int64_t step, int micro, int row_begin, int rows, int pos_begin, i
 {
     lp_batch_runs(step, micro, row_begin, rows, 1, positions, &pos_begin, ids, labels, weight,
                   starts);
+}
+
+void lp_batch_ahead_runs(int ahead, int64_t step, int micro, int row_begin, int rows, int runs,
+                         int each, const int *pos_begin, int32_t *labels, float *weight)
+{
+    read_rows(&(Wanted){step, micro, row_begin, rows, runs, each, pos_begin, ahead},
+              &(Cells){NULL, labels, weight, NULL});
+}
+
+void lp_batch_ahead(int ahead, int64_t step, int micro, int row_begin, int rows, int pos_begin,
+                    int positions, int32_t *labels, float *weight)
+{
+    lp_batch_ahead_runs(ahead, step, micro, row_begin, rows, 1, positions, &pos_begin, labels,
+                        weight);
 }

@@ -67,6 +67,11 @@ static EvalBatch batch_of(const Oracle *o, int step, int micro)
         data[DATA_IDS][i] = o->tokens[first + i];
         data[DATA_LABELS][i] = o->tokens[first + i + 1];
         data[DATA_WEIGHT][i] = 1.0 / (double)(n * o->micros);
+        for (int ahead = 1; ahead <= MOST_AHEAD; ahead++) {
+            bool there = i % o->length + ahead < o->length;
+            data[data_labels(ahead)][i] = there ? o->tokens[first + i + 1 + ahead] : 0;
+            data[data_weight(ahead)][i] = there ? data[DATA_WEIGHT][i] : 0;
+        }
     }
     return batch;
 }

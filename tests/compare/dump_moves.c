@@ -271,10 +271,10 @@ static void put_moves(const Program *program)
     }
     for (int c = 0; c < program->net->classes.n; c++) {
         const Body *body = program->body[c];
-        if (body->loss == NONE)
+        if (body->losses == 0)
             continue;
         printf("loss");
-        put_atoms(body->copies.at[body->loss].place.partial);
+        put_atoms(body->copies.at[body->loss[0]].place.partial);
         printf("\n");
     }
 }

@@ -52,7 +52,7 @@ EvalBatch *net_random_batches(Arena *arena, const Net *net, int micro_batches, u
             data[mb][d] = ARENA_ARRAY(arena, double, tokens);
             for (int64_t i = 0; i < tokens; i++) {
                 uint64_t r = rng_u64(seed, (uint64_t)(mb * DATA_COUNT + d), (uint64_t)i);
-                data[mb][d][i] = d == DATA_WEIGHT
+                data[mb][d][i] = data_is_weight(d)
                                      ? (double)(r % 5)
                                      : (double)(r % (uint64_t)net->dims.at[words].used);
                 total += d == DATA_WEIGHT ? data[mb][d][i] : 0;
@@ -62,7 +62,8 @@ EvalBatch *net_random_batches(Arena *arena, const Net *net, int micro_batches, u
     }
     for (int mb = 0; mb < micro_batches; mb++) {
         for (int64_t i = 0; i < tokens; i++)
-            data[mb][DATA_WEIGHT][i] /= total;
+            for (int ahead = 0; ahead <= MOST_AHEAD; ahead++)
+                data[mb][data_weight(ahead)][i] /= total;
     }
     return batch;
 }

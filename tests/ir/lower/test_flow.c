@@ -208,7 +208,7 @@ static double distance(Arena *arena, const PlanCase *what, const int *delay)
         fail_msg("%s", fault);
     double worst = 0;
     for (int t = 0; t < STEPS; t++)
-        worst = fmax(worst, machine_relative(machine_loss(machine, t), loss[t]));
+        worst = fmax(worst, machine_relative(machine_loss(machine, t, 0), loss[t]));
     for (int p = 0; p < net->params.n; p++)
         worst = fmax(worst, machine_param_error(machine, p, want[p]));
     return worst;

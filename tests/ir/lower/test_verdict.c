@@ -35,7 +35,7 @@ static bool run(const Setting *setting, uint64_t seed, double *ret_loss, double 
     const char *fault = NULL;
     bool good = machine_run(machine, setting->batch, ROUNDS, 0.1, seed, NULL, &fault);
     for (int r = 0; r < ROUNDS; r++) {
-        ret_loss[r] = machine_loss(machine, r);
+        ret_loss[r] = machine_loss(machine, r, 0);
         ret_norm2[r] = machine_norm2(machine, r);
     }
     arena_free(arena);

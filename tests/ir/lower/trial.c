@@ -68,6 +68,19 @@ static void weigh(Trial *trial, double *const *weight, int micros, int64_t token
     }
 }
 
+/* A further label is the label of a later token of the sample, and counts as much. */
+static void look_ahead(const Net *net, double *const data[DATA_COUNT])
+{
+    int64_t length = net->dims.at[net->sequence].extent,
+            tokens = length * net->dims.at[net->batch].extent;
+    for (int ahead = 1; ahead <= MOST_AHEAD; ahead++)
+        for (int64_t i = 0; i < tokens; i++) {
+            bool there = i % length + ahead < length;
+            data[data_labels(ahead)][i] = there ? data[DATA_LABELS][i + ahead] : 0;
+            data[data_weight(ahead)][i] = there ? data[DATA_WEIGHT][i + ahead] : 0;
+        }
+}
+
 static void make_batches(Trial *trial)
 {
     const Net *net = trial->net;
@@ -77,10 +90,12 @@ static void make_batches(Trial *trial)
     double **weight = ARENA_ARRAY(trial->arena, double *, micros);
     trial->batch = ARENA_ARRAY(trial->arena, EvalBatch, trial->spec.rounds * micros);
     for (int r = 0; r < trial->spec.rounds; r++) {
+        double *data[256][DATA_COUNT];
+        CHECK(micros <= 256);
         for (int m = 0; m < micros; m++)
             for (int d = 0; d < DATA_COUNT; d++) {
-                double *to = ARENA_ARRAY(trial->arena, double, rows *sequence);
-                for (int64_t i = 0; i < rows * sequence; i++)
+                double *to = data[m][d] = ARENA_ARRAY(trial->arena, double, rows *sequence);
+                for (int64_t i = 0; i < rows * sequence && d < (int)DATA_FURTHER; i++)
                     to[i] =
                         datum(trial, d, r, m * rows + i / sequence, i % sequence, sequence, words);
                 trial->batch[r * micros + m].data[d] = to;
@@ -88,6 +103,8 @@ static void make_batches(Trial *trial)
                     weight[m] = to;
             }
         weigh(trial, weight, micros, rows * sequence);
+        for (int m = 0; m < micros; m++)
+            look_ahead(net, data[m]);
     }
 }
 
@@ -105,11 +122,14 @@ static void run_oracle(Trial *trial)
         memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
     EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
     trial->loss = ARENA_ARRAY(trial->arena, double, rounds);
+    trial->beside = ARENA_ARRAY(trial->arena, double, rounds * (1 + MOST_AHEAD));
     trial->norm = ARENA_ARRAY(trial->arena, double, rounds);
     trial->want = set[0];
     for (int r = 0; r < rounds; r++) {
         for (int p = 0; p < net->params.n; p++)
             memset(set[3][p], 0, (size_t)eval_param_elements(net, p) * sizeof(double));
+        eval_net_losses(net, (const double *const *)set[0], &trial->batch[r * micros], micros,
+                        &trial->beside[r * (1 + MOST_AHEAD)]);
         trial->loss[r] =
             eval_net(net, (const double *const *)set[0], &trial->batch[r * micros], micros, set[3]);
         trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
@@ -192,7 +212,11 @@ double trial_run(Trial *trial, uint64_t order, const Mutation *mutation, const c
         return INFINITY;
     }
     for (int r = 0; r < trial->spec.rounds; r++) {
-        note(machine_relative(machine_loss(machine, r), trial->loss[r]), "loss", &worst, ret_what);
+        note(machine_relative(machine_loss(machine, r, 0), trial->loss[r]), "loss", &worst, ret_what);
+        for (int k = 1; k < net_losses(trial->net); k++)
+            note(machine_relative(machine_loss(machine, r, k),
+                                  trial->beside[r * (1 + MOST_AHEAD) + k]),
+                 "a loss of further tokens", &worst, ret_what);
         note(machine_relative(sqrt(machine_norm2(machine, r)), trial->norm[r]), "gradient norm",
              &worst, ret_what);
     }
@@ -235,7 +259,7 @@ uint64_t trial_bits(const Trial *trial)
     Arena *scratch = arena_new("bits");
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (int r = 0; r < trial->spec.rounds; r++)
-        hash = mix(hash, machine_loss(trial->machine, r));
+        hash = mix(hash, machine_loss(trial->machine, r, 0));
     for (int p = 0; p < trial->net->params.n; p++) {
         const NetParam *use = &trial->net->params.at[p];
         const Graph *graph = trial->net->classes.at[use->class];

@@ -39,6 +39,7 @@ typedef struct Trial {
     double **param; /* initial */
     EvalBatch *batch;
     double *loss, *norm, **want; /* the oracle's, per round; parameters after the last */
+    double *beside;              /* [round][1 + MOST_AHEAD]: all losses */
 } Trial;
 
 /* The plan must be of the fp64 recipe; its optimizer is made nearly linear in the gradient, so that
