@@ -117,6 +117,8 @@ static void print_state(Trainer *t, Emit *out)
     emit_comment(out, "Lists of mesh coordinates: a rank's index along one, and its group.");
     emit_line(out, "enum { %sLISTS };", lists.at);
     emit_line(out, "enum { RANKS_PER_STAGE = %d };", t->plan->ranks / t->plan->stages);
+    if (!trainer_one_tie(t))
+        emit_line(out, "enum { STAGES = %d };", t->plan->stages);
     int64_t scalars = t->program->stage[0].scalars;
     emit_line_comment(out,
                       arena_printf(t->arena, "enum { LOSS_AT = %lld, PAIR_AT = %lld };",
@@ -137,9 +139,10 @@ static void print_state(Trainer *t, Emit *out)
     emit_line(out, "int threads;");
     emit_line(out, "int index[LISTS], comm[LISTS];");
     if (any_tied(t))
-        emit_line(
-            out,
-            "int tied; /* this rank and its peer in the other home stage of tied parameters */");
+        emit_line_comment(out, trainer_one_tie(t) ? "int tied;" : "int tied[STAGES];",
+                          trainer_one_tie(t)
+                              ? "this rank and its peer in the other home stage of tied parameters"
+                              : "this rank and its peer in another home stage of tied parameters");
     emit_line(out, t->options->gemm_bf16
                        ? "void *scratch;       /* of attention, and of products in bf16 */"
                        : "void *scratch;       /* of attention */");
@@ -253,6 +256,33 @@ static void print_group_table(Trainer *t, Emit *out, const ListName *list)
     emit_close(out, "");
 }
 
+bool trainer_one_tie(const Trainer *t)
+{
+    int low = NONE, high = NONE;
+    for (int s = 0; s < t->program->stages; s++) {
+        for (int g = 0; g < t->program->stage[s].groups.n; g++) {
+            int other = t->program->stage[s].groups.at[g].tied_stage;
+            if (other == NONE || other < s)
+                continue;
+            if (low != NONE && (low != s || high != other))
+                return false;
+            low = s;
+            high = other;
+        }
+    }
+    return true;
+}
+
+/* An earlier group of the stage is tied with the same stage. */
+static bool tied_before(const Trainer *t, int s, int g)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    for (int k = 0; k < g; k++)
+        if (stage->groups.at[k].tied_stage == stage->groups.at[g].tied_stage)
+            return true;
+    return false;
+}
+
 static void print_tied_pairs(Trainer *t, Emit *out)
 {
     if (!any_tied(t))
@@ -260,17 +290,24 @@ static void print_tied_pairs(Trainer *t, Emit *out)
     for (int s = 0; s < t->program->stages; s++) {
         for (int g = 0; g < t->program->stage[s].groups.n; g++) {
             int other = t->program->stage[s].groups.at[g].tied_stage;
-            if (other == NONE || other < s)
+            if (other == NONE || other < s || tied_before(t, s, g))
                 continue;
             emit_open(out, "for (int i = 0; i < RANKS_PER_STAGE; i++)");
             emit_line(out,
                       "const int pair[2] = {%d * RANKS_PER_STAGE + i, %d * RANKS_PER_STAGE + i};",
                       s, other);
             emit_line(out, "const int comm = lp_comm(pair, 2);");
-            emit_line(out, "if (rank->index == pair[0] || rank->index == pair[1])");
-            emit_line(out, "    s->tied = comm;");
+            if (trainer_one_tie(t)) {
+                emit_line(out, "if (rank->index == pair[0] || rank->index == pair[1])");
+                emit_line(out, "    s->tied = comm;");
+                emit_close(out, "");
+                return;
+            }
+            for (int k = 0; k < 2; k++) {
+                emit_line(out, "if (rank->index == pair[%d])", k);
+                emit_line(out, "    s->tied[%d] = comm;", k ? s : other);
+            }
             emit_close(out, "");
-            return; /* one pair of stages: the first and the last of the chain */
         }
     }
 }

@@ -61,6 +61,8 @@ typedef struct Trainer {
 } Trainer;
 
 /* Constant of the list, "LIST_TP"; the list is added when it is new. */
+/* All tied parameters have their homes in one pair of stages. */
+bool trainer_one_tie(const Trainer *t);
 /* How many kinds of data trainers count, and what they call one. */
 int trainer_data_kinds(const Trainer *t);
 const char *trainer_data(Trainer *t, int data);

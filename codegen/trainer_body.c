@@ -418,9 +418,9 @@ static const char *address_text(BodyPrinter *p, int id)
                             trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)
-            return copy->number == 0 ? "arena_at(s, LOSS_AT)"
-                                     : arena_printf(arena, "arena_at(s, LOSS_AT + %d)",
-                                                    4 * copy->number);
+            return copy->number == 0
+                       ? "arena_at(s, LOSS_AT)"
+                       : arena_printf(arena, "arena_at(s, LOSS_AT + %d)", 4 * copy->number);
         return arena_printf(arena, "arena_at(s, link->gradient[%s])",
                             trainer_param(p->t, p->class, copy->param));
     case HOME_IN:

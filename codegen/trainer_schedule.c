@@ -23,8 +23,9 @@ static bool is_later(const Entry *a, const Entry *b, int micro, int index)
     if (a->kind != b->kind || a->ahead != b->ahead || a->part != b->part || a->chunk != b->chunk ||
         shifts(a) != shifts(b) || a->resumes != b->resumes || a->turns != b->turns)
         return false;
-    if ((a->kind == ENTRY_SEND || a->kind == ENTRY_RECV) &&
-        (a->message != b->message || a->peer != b->peer))
+    bool message = a->kind == ENTRY_SEND || a->kind == ENTRY_RECV;
+    if ((message && a->message != b->message) ||
+        ((message || a->kind == ENTRY_TIED) && a->peer != b->peer))
         return false;
     if (shifts(a))
         return b->micro - a->micro == micro;
@@ -111,7 +112,10 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         emit_line(out, "stage%d_reduce(s, %s);", s, index);
         break;
     case ENTRY_TIED:
-        emit_line(out, "stage%d_tied(s, %s);", s, index);
+        if (trainer_one_tie(t))
+            emit_line(out, "stage%d_tied(s, %s);", s, index);
+        else
+            emit_line(out, "stage%d_tied(s, %s, %d);", s, index, entry->peer);
         break;
     case ENTRY_NORM:
         emit_line(out, "stage%d_norm(s);", s);

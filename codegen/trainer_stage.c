@@ -225,8 +225,7 @@ static const char *begin_text(Trainer *t, const Copy *copy, int axis)
 
 /* A shard of a sequence that is dealt out: where each of its runs begins, or the part of a run that
  * it has. */
-static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *which,
-                       const char *args)
+static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *which, const char *args)
 {
     long long run = t->net->dims.at[t->net->sequence].extent / t->net->runs,
               each = copy->local[1] < run ? copy->local[1] : run, n = copy->local[1] / each;
@@ -236,8 +235,8 @@ static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *whic
         str_putf(&begin, "%s(int)lp_position(%s + %lld, %lld, %lld)", i ? ", " : "", base, i * each,
                  run, (long long)t->net->runs);
     emit_line(out, "lp_batch%s_runs(%s%s, %s, %s, %lld, %lld, %lld, (const int[]){%s}%s);",
-              *which ? "_ahead" : "", which, trainer_step(t), trainer_micro(t), begin_text(t, copy, 0), (long long)copy->local[0],
-              n, each, begin.at, args);
+              *which ? "_ahead" : "", which, trainer_step(t), trainer_micro(t),
+              begin_text(t, copy, 0), (long long)copy->local[0], n, each, begin.at, args);
 }
 
 /* One call for all data that lie alike on the ranks. */
@@ -262,8 +261,7 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
             done[e] = done[e] || together;
             if (together)
                 str_putf(&args, ", (%s *)(at.base[LP_AT_DATA] + %lld)",
-                         data_is_weight(e) ? "float" : "int32_t",
-                         (long long)chunk->data_offset[e]);
+                         data_is_weight(e) ? "float" : "int32_t", (long long)chunk->data_offset[e]);
             else
                 str_put(&args, ", NULL");
         }
@@ -273,8 +271,8 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
         else
             emit_line(out, "lp_batch%s(%s%s, %s, %s, %lld, %s, %lld%s);", *which ? "_ahead" : "",
                       which, trainer_step(t), trainer_micro(t), begin_text(t, copy, 0),
-                      (long long)copy->local[0], begin_text(t, copy, 1),
-                      (long long)copy->local[1], args.at);
+                      (long long)copy->local[0], begin_text(t, copy, 1), (long long)copy->local[1],
+                      args.at);
     }
     for (int d = 0; t->program->recipe->scales_loss && d < DATA_COUNT; d++) {
         const Copy *weight = data_is_weight(d) ? find_data(stage, chunk, d) : NULL;

@@ -263,7 +263,8 @@ static const char *loss_owner(Trainer *t, int s, int number)
         for (int a = 0; a < t->plan->mesh.n; a++)
             rest |= partial >> a & 1 ? 0 : (AtomSet)(1u << a);
         AtomList list = atoms_as_list(rest);
-        const char *at = number == 0 ? "LOSS_AT" : arena_printf(t->arena, "LOSS_AT + %d", 4 * number);
+        const char *at =
+            number == 0 ? "LOSS_AT" : arena_printf(t->arena, "LOSS_AT + %d", 4 * number);
         if (list.n == 0)
             return arena_printf(t->arena, "*(float *)arena_at(s, %s)", at);
         return arena_printf(t->arena, "s->index[%s] == 0 ? *(float *)arena_at(s, %s) : 0.0f",
@@ -442,7 +443,10 @@ static void print_tied(Trainer *t, Emit *out, int s)
         return;
     emit_comment(out, "A tied parameter has a home in two stages: the gradients of both are added, "
                       "so both copies take the same step.");
-    emit_open_function(out, "static void stage%d_tied(State *s, int g)", s);
+    bool one = trainer_one_tie(t);
+    const char *comm = one ? "s->tied" : "s->tied[tied]";
+    emit_open_function(out, "static void stage%d_tied(State *s, int g%s)", s,
+                       one ? "" : ", int tied");
     emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "if (bucket->group != g)");
@@ -451,17 +455,16 @@ static void print_tied(Trainer *t, Emit *out, int s)
         emit_line(out, "lp_wait(&s->bucket[b]);");
     if (any_cut(t)) {
         emit_line(out, "const LpGroup *group = &stage%d_groups[g];", s);
-        emit_line(
-            out,
-            "lp_all_reduce(&s->bucket[b], s->tied, %s, bucket->share_elements, LP_F32, LP_SUM);",
-            share_gradients(t, s));
+        emit_line(out,
+                  "lp_all_reduce(&s->bucket[b], %s, %s, bucket->share_elements, LP_F32, LP_SUM);",
+                  comm, share_gradients(t, s));
     } else {
         emit_line(out, "float *flat = (float *)arena_at(s, stage%d_groups[g].gradient);", s);
         emit_line(out,
-                  "lp_all_reduce(&s->bucket[b], s->tied, flat + lp_bucket_share(s->index, "
+                  "lp_all_reduce(&s->bucket[b], %s, flat + lp_bucket_share(s->index, "
                   "stage%d_groups, bucket), "
                   "bucket->share_elements, LP_F32, LP_SUM);",
-                  s);
+                  comm, s);
     }
     emit_close(out, "");
     emit_close(out, "");

@@ -181,8 +181,7 @@ static void bind_data(Graph *graph, ValueId id)
         value->wide = data_is_weight(d);
         return;
     }
-    BUG("data value \"%s\" is none of ids, labels, weight, starts and further ones",
-        value->name);
+    BUG("data value \"%s\" is none of ids, labels, weight, starts and further ones", value->name);
 }
 
 static void bind_param(Graph *graph, ValueId id)

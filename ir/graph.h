@@ -145,8 +145,9 @@ typedef struct Graph {
     ValueId chain_in, chain_out; /* NONE at the ends of the chain */
     ValueId grad_in, grad_out;   /* gradients of chain_out and chain_in */
     ValueId loss;                /* scalar, summed over micro-batches; NONE but in the last class */
-    VEC(ValueId) beside; /* scalars that are summed and logged as the loss is, and that nothing is
-                            differentiated through: losses of further tokens */
+    VEC(ValueId)
+    beside; /* scalars that are summed and logged as the loss is, and that nothing is
+               differentiated through: losses of further tokens */
 } Graph;
 
 typedef struct Link {

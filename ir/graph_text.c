@@ -450,9 +450,9 @@ static bool line_link(Parser *p)
 
 static bool line_parse(Parser *p)
 {
-    static const char *const words[] = {"dim",       "class",    "link", "data", "chain_in",
-                                        "grad_in",   "param",    "F",    "I",    "W",
-                                        "chain_out", "grad_out", "loss", "grad", "seed", "beside"};
+    static const char *const words[] = {"dim",   "class", "link", "data",  "chain_in",  "grad_in",
+                                        "param", "F",     "I",    "W",     "chain_out", "grad_out",
+                                        "loss",  "grad",  "seed", "beside"};
     int which = word_index(p->word[0].text, words, 16);
     if (which >= 3 && !p->graph)
         return fail(p, 0, "%s stands in a class", words[which]);

@@ -101,11 +101,9 @@ ValueId model_data(Reader *r, DataId data)
     const Net *net = r->net;
     ValueId *known = &r->graph->data[data];
     if (*known == NONE)
-        graph_value(r->graph, VALUE_DATA, data_text[data], 2,
-                    (DimId[]){net->batch, net->sequence});
+        graph_value(r->graph, VALUE_DATA, data_text[data], 2, (DimId[]){net->batch, net->sequence});
     return *known;
 }
-
 
 ValueId model_positions(Reader *r, const char *name, int64_t offset)
 {

@@ -6,8 +6,9 @@
 
 /* One cross_entropy being read. */
 typedef struct Loss {
-    const char *stem;         /* of the names of its nodes */
-    ValueId z, labels, share; /* logits, labels, and what an nll counts in the objective: a weight */
+    const char *stem; /* of the names of its nodes */
+    ValueId z, labels,
+        share; /* logits, labels, and what an nll counts in the objective: a weight */
     double smoothing, z_loss, factor;
     int64_t ahead;
 } Loss;

@@ -359,11 +359,7 @@ typedef struct OpReader {
 } OpReader;
 
 static const OpReader op_readers[] = {
-    {"embedding",
-     read_embedding,
-     2,
-     7,
-     {"offset", "ahead", "in", "out", "rows", "cols", "table"}},
+    {"embedding", read_embedding, 2, 7, {"offset", "ahead", "in", "out", "rows", "cols", "table"}},
     {"linear", read_linear, 0, 7, {"in", "out", "to", "from", "weight", "bias", "transposed"}},
     {"norm",
      read_norm,
@@ -399,11 +395,7 @@ static const OpReader op_readers[] = {
     {"combine", model_read_combine, 0, 2, {"in", "out"}},
     {"dropout", model_read_dropout, 1, 3, {"rate", "in", "out"}},
     {"frozen", model_read_frozen, 0, 2, {"param", "axes"}},
-    {"cross_entropy",
-     model_read_cross_entropy,
-     4,
-     5,
-     {"smoothing", "z", "ahead", "factor", "in"}},
+    {"cross_entropy", model_read_cross_entropy, 4, 5, {"smoothing", "z", "ahead", "factor", "in"}},
 };
 
 const char *const *model_op_attributes(const char *op, int *ret_count)

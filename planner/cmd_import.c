@@ -103,7 +103,7 @@ static bool report(Cli *cli, const Import *import, const char *text, int64_t seq
     return written;
 }
 
-static bool import_file(Cli *cli, int64_t sequence)
+static bool import_file(Cli *cli, int64_t sequence, double further)
 {
     const char *path = cli->args[0];
     JsonDoc *doc = json_load_foreign(cli->arena, cli->diag, path);
@@ -111,8 +111,8 @@ static bool import_file(Cli *cli, int64_t sequence)
         return false;
     const char *name = cli_value(cli, "name", 0);
     Import import;
-    const ImportOptions options = {.dropout = cli_has(cli, "dropout"),
-                                   .balance = cli_has(cli, "balance")};
+    const ImportOptions options = {
+        .dropout = cli_has(cli, "dropout"), .balance = cli_has(cli, "balance"), .further = further};
     bool good = import_hf(cli->arena, json_root(doc), name ? name : import_name(cli->arena, path),
                           &options, &import);
     if (good) {
@@ -134,19 +134,23 @@ int cmd_import(int argc, char **argv)
         {"name", "NAME", "the model's name (default: the file's)", false},
         {"dropout", NULL, "train with the config's dropout (default: without)", false},
         {"balance", NULL, "balance experts with the config's coefficient", false},
+        {"mtp", "FACTOR",
+         "train the config's layer for the token after the next (DeepSeek-V3: 0.3)", false},
     };
     static const CliSpec spec = {
         .verb = "import",
         .arguments = "CONFIG",
         .about = "a Hugging Face config.json becomes a model file (-o), with its size",
         .flags = flags,
-        .flag_count = 4,
+        .flag_count = 5,
         .min_args = 1,
         .max_args = 1,
     };
     Cli *cli = cli_begin(&spec, argc, argv);
     int64_t sequence = 0;
-    if (!cli->ready || !cli_int(cli, "seq", 1, INT64_C(1) << 28, &sequence))
+    double further = 0;
+    if (!cli->ready || !cli_num(cli, "mtp", 0, 1e3, &further) ||
+        !cli_int(cli, "seq", 1, INT64_C(1) << 28, &sequence))
         return cli_end(cli, CLI_USAGE);
-    return cli_end(cli, import_file(cli, sequence) ? CLI_OK : CLI_INPUT);
+    return cli_end(cli, import_file(cli, sequence, further) ? CLI_OK : CLI_INPUT);
 }

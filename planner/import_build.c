@@ -173,12 +173,11 @@ const char *build_act(Builder *b, const char *in, const char *out)
 
 /* ---- blocks ---- */
 
-static json_t *layer_block(Builder *b, const Layer *layer)
+/* What a layer makes of x: x2. */
+static void layer_ops(Builder *b, const Layer *layer, const char *x)
 {
     const Features *f = b->f;
     const NameSet *names = f->names;
-    const char *x = "x";
-    b->ops = json_array();
     const char *n1 = build_norm(b, x, "n1", names->norm1);
     const char *o = build_dropped(b, build_attention(b, n1, layer), "o_dropped", DROP_ATTENTION);
     o = build_norm(b, o, "o_norm", names->post1);
@@ -195,7 +194,27 @@ static json_t *layer_block(Builder *b, const Layer *layer)
         m = build_norm(b, build_dropped(b, m, "m_dropped", DROP_MLP), "m_norm", names->post2);
         build_binary(b, "add", "x1", build_scaled(b, m, "m_scaled", f->residual_scale), "x2");
     }
+}
+
+static json_t *layer_block(Builder *b, const Layer *layer)
+{
+    b->ops = json_array();
+    layer_ops(b, layer, "x");
     return json_pack("{s:s, s:s, s:o}", "in", "x", "out", "x2", "ops", b->ops);
+}
+
+/* The tokens, or those so many places further, as the first layer takes them. */
+static const char *token_ops(Builder *b, int ahead)
+{
+    const NameSet *names = b->f->names;
+    json_t *op = json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in", "ids",
+                           "out", "token", "rows", "v", "cols", "h", "table",
+                           build_param(b, names->embed, "weight"));
+    if (ahead > 0)
+        json_object_set_new(op, "ahead", json_integer(ahead));
+    build_put(b, op);
+    const char *out = build_scaled(b, "token", "token_scaled", b->f->embed_scale);
+    return build_norm(b, out, "token_norm", names->embed_norm);
 }
 
 static json_t *embed_block(Builder *b)
@@ -203,11 +222,7 @@ static json_t *embed_block(Builder *b)
     const NameSet *names = b->f->names;
     int offset = b->f->family->positions_offset;
     b->ops = json_array();
-    build_put(b, json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in", "ids",
-                           "out", "token", "rows", "v", "cols", "h", "table",
-                           build_param(b, names->embed, "weight")));
-    const char *out = build_scaled(b, "token", "token_scaled", b->f->embed_scale);
-    out = build_norm(b, out, "token_norm", names->embed_norm);
+    const char *out = token_ops(b, 0);
     if (names->positions) {
         json_t *op = json_pack("{s:s, s:s, s:s, s:s, s:[s], s:s}", "op", "embedding", "in",
                                "positions", "out", "place", "rows", "p", "cols", "h", "table",
@@ -221,14 +236,15 @@ static json_t *embed_block(Builder *b)
     return json_pack("{s:s, s:o}", "out", out, "ops", b->ops);
 }
 
-static json_t *head_block(Builder *b)
+/* Of a normed state: the loss of the token `ahead` places after the next. */
+static void loss_ops(Builder *b, const char *n, int ahead)
 {
     const Features *f = b->f;
     const NameSet *names = f->names;
-    b->ops = json_array();
-    const char *n = build_norm(b, "x", "n", names->final_norm);
-    const char *in = build_scaled(b, n, "n_scaled", f->head_scale);
-    const char *logits = f->logit_cap > 0 ? "raw" : "logits";
+    const char *end = ahead ? arena_printf(b->arena, "_%d", ahead) : "",
+               *made = arena_printf(b->arena, "logits%s", end),
+               *raw = arena_printf(b->arena, "raw%s", end), *logits = f->logit_cap > 0 ? raw : made;
+    const char *in = build_scaled(b, n, arena_printf(b->arena, "n_scaled%s", end), f->head_scale);
     json_t *op =
         json_pack("{s:s, s:s, s:s, s:[s], s:s}", "op", "linear", "in", in, "out", logits, "to", "v",
                   "weight", build_param(b, f->tie ? names->embed : names->head, "weight"));
@@ -236,9 +252,45 @@ static json_t *head_block(Builder *b)
         json_object_set_new(op, "bias", json_string(build_param(b, names->head, "bias")));
     build_put(b, op);
     if (f->logit_cap > 0)
-        build_curve(b, logits, "logits", "softcap", f->logit_cap, 0);
-    build_put(b, json_pack("{s:s, s:s}", "op", "cross_entropy", "in", "logits"));
-    return json_pack("{s:s, s:o}", "in", "x", "ops", b->ops);
+        build_curve(b, logits, made, "softcap", f->logit_cap, 0);
+    op = json_pack("{s:s, s:s}", "op", "cross_entropy", "in", made);
+    if (ahead > 0) {
+        json_object_set_new(op, "ahead", json_integer(ahead));
+        json_object_set_new(op, "factor", json_real(f->further));
+    }
+    build_put(b, op);
+}
+
+/* Multi-token prediction (DeepSeek-V3 technical report, section 2.2): the state, as the head takes
+ * it, and the next token's embedding, each normed, are joined and projected, and a layer of its own
+ * follows. Both states go on to the head, which serves both. */
+static json_t *further_block(Builder *b)
+{
+    const Features *f = b->f;
+    const NameSet *names = f->names;
+    b->ops = json_array();
+    const char *state = build_norm(b, "x", "state", names->final_norm);
+    const char *token = build_norm(b, token_ops(b, 1), "token_n", names->token_norm);
+    const char *before = build_norm(b, state, "state_n", names->state_norm);
+    build_concat(b, arena_printf(b->arena, "%s %s", token, before), "hh", "h;h", "pair");
+    build_linear(b, "pair", "joined", names->join, NULL, NULL, "h", false);
+    layer_ops(b, &f->layer[f->layers - 1], "joined");
+    const char *further = build_norm(b, "x2", "further", names->further_norm);
+    build_concat(b, arena_printf(b->arena, "%s %s", state, further), "hh", "h;h", "both");
+    return json_pack("{s:s, s:s, s:o}", "in", "x", "out", "both", "ops", b->ops);
+}
+
+static json_t *head_block(Builder *b)
+{
+    b->ops = json_array();
+    if (b->f->further == 0) {
+        loss_ops(b, build_norm(b, "x", "n", b->f->names->final_norm), 0);
+        return json_pack("{s:s, s:o}", "in", "x", "ops", b->ops);
+    }
+    build_split(b, "both", "hh", "n further", "h;h");
+    loss_ops(b, "n", 0);
+    loss_ops(b, "further", 1);
+    return json_pack("{s:s, s:o}", "in", "both", "ops", b->ops);
 }
 
 static void dim(json_t *all, const char *name, int64_t extent)
@@ -296,6 +348,8 @@ static json_t *dims(const Features *f)
     }
     if (pairs)
         dim(all, "u", 2);
+    if (f->further > 0)
+        dim(all, "hh", 2 * f->hidden);
     if (names->positions)
         dim(all, "p", f->positions + f->family->positions_offset);
     return all;
@@ -335,6 +389,11 @@ json_t *features_build(Arena *arena, const Features *features)
     json_object_set_new(blocks, "embed", embed_block(&builder));
     json_array_append_new(chain, json_pack("{s:s}", "block", "embed"));
     layers(&builder, blocks, chain);
+    if (features->further > 0) {
+        json_object_set_new(blocks, "further", further_block(&builder));
+        json_array_append_new(chain, json_pack("{s:s, s:I}", "block", "further", "first",
+                                               (json_int_t)features->layers));
+    }
     json_object_set_new(blocks, "head", head_block(&builder));
     json_array_append_new(chain, json_pack("{s:s}", "block", "head"));
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "format", "lplan-model/1", "name",

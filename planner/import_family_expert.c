@@ -11,6 +11,9 @@
 #define SHARED(where)                                                                              \
     .shared_gate = LAYER where ".gate_proj", .shared_up = LAYER where ".up_proj",                  \
     .shared_down = LAYER where ".down_proj"
+#define FURTHER                                                                                    \
+    .token_norm = LAYER "enorm", .state_norm = LAYER "hnorm", .join = LAYER "eh_proj",             \
+    .further_norm = LAYER "shared_head.norm"
 #define CORRECTED .router_bias = LAYER "mlp.gate.e_score_correction_bias"
 #define LATENT_HEADS                                                                               \
     .q = ATTENTION "q_proj", .q_down = ATTENTION "q_a_proj",                                       \
@@ -71,20 +74,22 @@ static const NameSet minicpm_names = {LLAMA_STREAM, LLAMA_HEADS, LLAMA_MLP,
 static const NameSet deepseek_names = {LLAMA_STREAM, LLAMA_HEADS, LLAMA_MLP, MLP_EXPERTS,
                                        SHARED("mlp.shared_experts")};
 static const NameSet latent_names = {
-    LLAMA_STREAM, LATENT_HEADS, LLAMA_MLP, MLP_EXPERTS, SHARED("mlp.shared_experts"), CORRECTED};
+    LLAMA_STREAM, LATENT_HEADS, LLAMA_MLP, MLP_EXPERTS, SHARED("mlp.shared_experts"),
+    CORRECTED,    FURTHER};
 static const NameSet indexed_names = {LLAMA_STREAM,
                                       LATENT_HEADS,
                                       LLAMA_MLP,
                                       MLP_EXPERTS,
                                       SHARED("mlp.shared_experts"),
                                       CORRECTED,
+                                      FURTHER,
                                       .index_q = ATTENTION "indexer.wq_b",
                                       .index_k = ATTENTION "indexer.wk",
                                       .index_k_norm = ATTENTION "indexer.k_norm",
                                       .index_weight = ATTENTION "indexer.weights_proj"};
 static const NameSet glm4_moe_names = {LLAMA_STREAM, LLAMA_HEADS, LLAMA_QK_NORMS,
                                        LLAMA_MLP,    MLP_EXPERTS, SHARED("mlp.shared_experts"),
-                                       CORRECTED};
+                                       CORRECTED,    FURTHER};
 static const NameSet hunyuan_names = {LLAMA_STREAM,
                                       LLAMA_HEADS,
                                       LLAMA_QK_NORMS,

@@ -79,6 +79,7 @@ typedef struct Features {
     Experts experts;
     int64_t index_heads, index_dim; /* 0: no chooser of keys */
     Layer *layer;
+    double further; /* factor of the loss of the token after the next; 0: none */
 } Features;
 
 /* Answers every question, or appends errors. */

@@ -15,6 +15,8 @@ typedef VEC(const char *) Lines;
  */
 typedef struct ImportOptions {
     bool dropout, balance;
+    double further; /* factor of the loss of the config's layer for the token after the next; 0:
+                       without it */
 } ImportOptions;
 
 typedef struct Import {

@@ -195,6 +195,8 @@ typedef struct NameSet {
     const char *router, *router_bias;
     const char *expert_gate_up, *expert_gate, *expert_up, *expert_down;
     const char *shared_gate, *shared_up, *shared_down, *shared_share;
+    const char *token_norm, *state_norm, *join, *further_norm; /* of the layer that predicts the
+                                                                  token after the next */
 } NameSet;
 
 typedef struct Family {

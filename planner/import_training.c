@@ -57,9 +57,12 @@ static const struct DropRow *row_of(const ConfigReader *reader, const char *key)
     return any;
 }
 
+static const char *const further_key = "num_nextn_predict_layers";
+
 bool training_reads(const ConfigReader *reader, const char *key)
 {
-    return reader->options->dropout && row_of(reader, key) != NULL;
+    return (reader->options->dropout && row_of(reader, key) != NULL) ||
+           (reader->options->further > 0 && str_eq(key, further_key));
 }
 
 /* A member of the config, or of an object in it: "outer.inner". */
@@ -141,8 +144,43 @@ static void settle_balance(ConfigReader *reader, Features *ret)
         config_note(reader, "no balance term: the config has no coefficient");
 }
 
+static void refuse_further(ConfigReader *reader, Json at, const char *why)
+{
+    json_fail(at, "--mtp: %s", why);
+    diag_help(reader->diag, "import without --mtp; a model file may say it by \"ahead\" of "
+                            "embedding and cross_entropy");
+    config_fail(reader);
+}
+
+/* One layer more predicts the token after the next (multi-token prediction). No config says with
+ * which factor its loss was trained: DeepSeek-V3's was 0.3, then 0.1. */
+static void settle_further(ConfigReader *reader, Features *ret)
+{
+    Json at = json_get(reader->config, further_key);
+    int64_t layers = 0;
+    if (!json_opt_int(reader->config, further_key, 0, 1 << 10, &layers)) {
+        config_fail(reader);
+        return;
+    }
+    if (layers == 0)
+        config_note(reader, "no multi-token prediction: the config has no layer for it");
+    else if (!reader->family->names->join)
+        refuse_further(reader, at,
+                       "what this family calls the tensors of its extra prediction "
+                       "layers is not known");
+    else if (layers > 1)
+        refuse_further(reader, at,
+                       "one layer that predicts further tokens is imported, not several");
+    else if (ret->tie)
+        refuse_further(reader, at, "the embedding would be used in three places, as the head too");
+    else
+        ret->further = reader->options->further;
+}
+
 void training_settle(ConfigReader *reader, Features *ret)
 {
+    if (reader->options->further > 0)
+        settle_further(reader, ret);
     if (reader->options->dropout)
         settle_dropout(reader, ret);
     settle_balance(reader, ret);

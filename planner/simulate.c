@@ -25,7 +25,7 @@ typedef struct Ended {
 typedef struct Lane {
     Walk *walk;
     const Step *pending; /* waits for its partner */
-    int tied;            /* tied sums done: both homes have theirs in one order */
+    int *tied; /* tied sums done, by the other stage: both homes have theirs in one order */
     VEC(Ended) ended[STREAM_COUNT];
     bool done;
 } Lane;
@@ -44,7 +44,7 @@ typedef struct Simulation {
     Lane *lane;
     int rounds;       /* optimizer steps */
     Meeting *message; /* [(boundary * 2 + kind) * micros of all rounds + micro] */
-    Meeting *tied;    /* [lower home stage * most_tied + its tied sums in order] */
+    Meeting *tied; /* [(lower home stage * stages + the other) * most_tied + their sums in order] */
     int most_tied;
     Meeting *world; /* per round */
     StepTimes *times;
@@ -324,7 +324,8 @@ static void end_step(Simulation *sim, int stage, const Step *step, int64_t start
             own->flops += sim->flops[class_of_body(sim->program, step->body)]
                                     [inst_index(step->body, step->inst)];
     }
-    lane->tied += step->kind == STEP_TIED;
+    if (step->kind == STEP_TIED)
+        lane->tied[step->peer]++;
     own->busy_ns[step->stream] += ns;
     vec_push(sim->scratch, &lane->ended[step->stream]) =
         (Ended){start + ns, ns, row, cause.stream, cause.seq};
@@ -345,14 +346,16 @@ static Meeting *meeting_of(Simulation *sim, const Step *step)
 {
     int micros = sim->program->plan->micro_batches;
     int number = step->round * micros + step->micro;
-    int low = step->stage < step->peer ? step->stage : step->peer;
+    int low = step->stage < step->peer ? step->stage : step->peer,
+        high = step->stage + step->peer - low;
     switch (step->kind) {
     case STEP_SEND:
     case STEP_RECV:
         return &sim->message[(step->boundary * 2 + (int)step->message) * micros * sim->rounds +
                              number];
     case STEP_TIED:
-        return &sim->tied[low * sim->most_tied * sim->rounds + sim->lane[step->stage].tied];
+        return &sim->tied[(low * sim->program->stages + high) * sim->most_tied * sim->rounds +
+                          sim->lane[step->stage].tied[step->peer]];
     case STEP_WORLD:
         return &sim->world[step->round];
     default:
@@ -471,10 +474,13 @@ StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, Tra
     sim.message = ARENA_ARRAY(scratch, Meeting, 2 * program->chunks * plan->micro_batches * rounds);
     sim.world = ARENA_ARRAY(scratch, Meeting, rounds);
     sim.most_tied = most_buckets(program);
-    sim.tied = ARENA_ARRAY(scratch, Meeting, program->stages * sim.most_tied * rounds);
+    sim.tied =
+        ARENA_ARRAY(scratch, Meeting, program->stages * program->stages * sim.most_tied * rounds);
     sim.lane = ARENA_ARRAY(scratch, Lane, program->stages);
-    for (int s = 0; s < program->stages; s++)
+    for (int s = 0; s < program->stages; s++) {
         sim.lane[s].walk = walk_begin(scratch, program, s, 0, rounds);
+        sim.lane[s].tied = ARENA_ARRAY(scratch, int, program->stages);
+    }
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < program->stages; s++)

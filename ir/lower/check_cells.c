@@ -248,8 +248,8 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
         const GroupMember *member = member_of(trace, group, begin);
         cell->expected = member ? micros * member_uses(trace->program, stage, group, member) : 0;
     }
-    int64_t number = (begin - stage->scalars - 64 * SCALAR_LOSS) /
-                     dtype_bytes(trace->program->recipe->gradient);
+    int64_t number =
+        (begin - stage->scalars - 64 * SCALAR_LOSS) / dtype_bytes(trace->program->recipe->gradient);
     if (region->kind == REGION_SCALARS && number >= 0)
         for (int i = 0; i < stage->links; i++)
             cell->expected += number < stage->link[i].body->losses ? micros : 0;

@@ -446,13 +446,14 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
 {
     const StageProgram *stage = trace->stage;
     bool good = true;
-    if (once->losses != net_losses(trace->program->net) || once->worlds != 1 || once->clips != !trace->program->flows)
-        good = check_fault(
-            check,
-            "rank %d (stage %d), step %d: losses are counted %d times, {loss, norm} "
-            "summed over the world %d "
-            "times and clipping decided %d times",
-            trace_rank(trace), stage->index, round, once->losses, once->worlds, once->clips);
+    if (once->losses != net_losses(trace->program->net) || once->worlds != 1 ||
+        once->clips != !trace->program->flows)
+        good = check_fault(check,
+                           "rank %d (stage %d), step %d: losses are counted %d times, {loss, norm} "
+                           "summed over the world %d "
+                           "times and clipping decided %d times",
+                           trace_rank(trace), stage->index, round, once->losses, once->worlds,
+                           once->clips);
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];

@@ -56,8 +56,8 @@ void machine_expect(Machine *machine, const double *norm, double tolerance);
 /* |got - want| / |want|; of what is all but zero (a model may have no gradient at all) the
  * difference itself counts. */
 double machine_relative(double got, double want);
-/* After a run: the losses (graph_loss) and squared gradient norm that every rank agreed on, per round; NaN for a
- * round that was not reached. */
+/* After a run: the losses (graph_loss) and squared gradient norm that every rank agreed on, per
+ * round; NaN for a round that was not reached. */
 double machine_loss(const Machine *machine, int round, int number);
 double machine_norm2(const Machine *machine, int round);
 /* Gathers one parameter: the largest deviation of any rank's weight from `want`, relative to its

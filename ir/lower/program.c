@@ -321,13 +321,11 @@ static void put_step_end(Program *program)
 {
     for (int stage = 0; stage < program->stages; stage++) {
         const StageProgram *sp = &program->stage[stage];
-        for (int g = 0; g < sp->groups.n; g++)
-            if (sp->groups.at[g].tied_stage != NONE)
-                put_entry(program, stage,
-                          (Entry){.kind = ENTRY_TIED,
-                                  .micro = NONE,
-                                  .index = g,
-                                  .peer = sp->groups.at[g].tied_stage});
+        for (int peer = 0; peer < program->stages; peer++) /* pairs of stages in one order */
+            for (int g = 0; g < sp->groups.n; g++)
+                if (sp->groups.at[g].tied_stage == peer)
+                    put_entry(program, stage,
+                              (Entry){.kind = ENTRY_TIED, .micro = NONE, .index = g, .peer = peer});
         put_entry(program, stage, (Entry){.kind = ENTRY_NORM, .micro = NONE});
         for (int b = 0; b < sp->buckets.n; b++)
             put_entry(program, stage, (Entry){.kind = ENTRY_UPDATE, .micro = NONE, .index = b});

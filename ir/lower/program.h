@@ -193,10 +193,11 @@ typedef struct StageProgram {
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
 
-/* LOSS accumulates over micro-batches on this rank, those beside it behind it; PAIR is {loss, norm2,
- * losses beside it}: this rank's share before the world reduction, the totals after it; COEF the clip coefficient; LR and STEP (counted from 1)
- * are set before each step, and so is the weight decay of matrices, which stands behind STEP. Zero
- * at start, but COEF is 1: where steps flow nothing sets it. */
+/* LOSS accumulates over micro-batches on this rank, those beside it behind it; PAIR is {loss,
+ * norm2, losses beside it}: this rank's share before the world reduction, the totals after it; COEF
+ * the clip coefficient; LR and STEP (counted from 1) are set before each step, and so is the weight
+ * decay of matrices, which stands behind STEP. Zero at start, but COEF is 1: where steps flow
+ * nothing sets it. */
 enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
 
 typedef struct Program {

@@ -182,8 +182,8 @@ static double compare(Machine *machine, const Trial *trial, uint64_t order,
     for (int r = 0; r < trial->rounds; r++) {
         double norm = sqrt(machine_norm2(machine, r));
         for (int k = 0, n = net_losses(trial->net); k < n; k++)
-            note(report,
-                 machine_relative(machine_loss(machine, r, k), trial->loss[r * n + k]), "loss");
+            note(report, machine_relative(machine_loss(machine, r, k), trial->loss[r * n + k]),
+                 "loss");
         note(report, machine_relative(norm, trial->norm[r]), "gradient norm");
         if (mutation && report->max_error > tolerance)
             return report->max_error; /* the run may have ended here */

@@ -37,8 +37,8 @@ typedef enum {
                         gradient's home joins the sums of this one, or the other way round */
     STEP_SEND,
     STEP_RECV,
-    STEP_OWN_LOSS, /* of each loss: its place in PAIR = LOSS on the ranks that own it (coordinate 0 of the atoms on which it
-                      is Replicate), 0 elsewhere */
+    STEP_OWN_LOSS, /* of each loss: its place in PAIR = LOSS on the ranks that own it (coordinate 0
+                      of the atoms on which it is Replicate), 0 elsewhere */
     STEP_TIED,     /* all-reduce between two stages, same coordinate */
     STEP_WORLD,    /* all-reduce of {loss, norm2, losses beside it} over all ranks */
     STEP_CLEAR,    /* zeros in the padding of a bucket's buffer */

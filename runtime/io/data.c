@@ -274,10 +274,9 @@ static void read_rows(const Wanted *want, const Cells *to)
     LpData *data = self->data;
     float share = (float)(1.0 / (double)valid_tokens(data, job, want->step));
     for (int row = 0; row < want->rows; row++) {
-        int64_t at =
-            first_token(data, job,
-                        (want->step * job->micro_batches + want->micro) * job->rows +
-                            want->row_begin + row);
+        int64_t at = first_token(data, job,
+                                 (want->step * job->micro_batches + want->micro) * job->rows +
+                                     want->row_begin + row);
         for (int run = 0; run < want->runs; run++) {
             int64_t cell = ((int64_t)row * want->runs + run) * want->each;
             Cells cells = {to->ids ? to->ids + cell : NULL, to->labels ? to->labels + cell : NULL,

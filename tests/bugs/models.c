@@ -40,6 +40,12 @@ const char *model_llama8(Arena *arena)
     return with_layers(arena, model_llama(arena), 8);
 }
 
+const char *model_further(Arena *arena)
+{
+    return with_dims(arena, tiny_further,
+                     "\"h\":8,\"f\":8,\"v\":11,\"g\":2,\"r\":2,\"d\":4,\"hh\":16,\"hhh\":24");
+}
+
 const char *model_tied(Arena *arena)
 {
     return model_edit(arena, model_llama(arena), "lm_head.weight", "model.embed_tokens.weight");

@@ -16,11 +16,9 @@ from trainers import Failed, e2e
 IDS = [f"T{n:02}" for n in range(1, 56)]
 # What no plan here can show yet, or ever, and why. An id that some plan does show is an error here.
 ABSENT = {
-    "T09": "waits for: heads that predict several tokens",
     "T39": "cannot happen: the norm is summed before the optimizer begins, nothing is rolled back",
     "T41": "waits for: evaluation between steps",
     "T42": "waits for: evaluation between steps",
-    "T52": "waits for: heads that predict several tokens",
 }
 # Pins and options that tell whether a feature is there; the row's own test comes with the feature, and until
 # it is named in ELSEWHERE the line says that it is missing.

@@ -11,18 +11,29 @@ static double loss_at(const Net *net, double **param, const EvalBatch *batch, in
     return eval_net(net, (const double *const *)param, batch, micro_batches, NULL);
 }
 
+/* What gradients are of: the loss, and those of tiny_further beside it by their factors. */
+static double objective_at(const Net *net, double **param, const EvalBatch *batch)
+{
+    static const double factor[1 + MOST_AHEAD] = {1, 0.3, 0.5};
+    double losses[1 + MOST_AHEAD], sum = 0;
+    eval_net_losses(net, (const double *const *)param, batch, 2, losses);
+    for (int k = 0; k < net_losses(net); k++)
+        sum += factor[k] * losses[k];
+    return sum;
+}
+
 /* Central differences of fourth order: norms of small rows bend too much for the second. */
 static double slope(const Net *net, double *x, double **param, const EvalBatch *batch)
 {
     double keep = *x, step = 1e-4, near, far;
     *x = keep + step;
-    near = loss_at(net, param, batch, 2);
+    near = objective_at(net, param, batch);
     *x = keep - step;
-    near -= loss_at(net, param, batch, 2);
+    near -= objective_at(net, param, batch);
     *x = keep + 2 * step;
-    far = loss_at(net, param, batch, 2);
+    far = objective_at(net, param, batch);
     *x = keep - 2 * step;
-    far -= loss_at(net, param, batch, 2);
+    far -= objective_at(net, param, batch);
     *x = keep;
     return (8 * near - far) / (12 * step);
 }
@@ -71,6 +82,73 @@ static void test_everything(void **state)
 {
     (void)state;
     check_gradients(tiny_everything, 8);
+}
+
+static void test_further(void **state)
+{
+    (void)state;
+    check_gradients(tiny_further, 8);
+}
+
+/* A linear model of four words and two columns, and what it says of the token after the next, by
+ * hand: logits of a place from its token's row, and from that row and the row of the next token. */
+static const char by_hand[] =
+    "{\"format\":\"lplan-model/1\",\"name\":\"hand\",\"init_std\":0.5,"
+    "\"dims\":{\"h\":2,\"v\":4,\"hh\":4},\"blocks\":{"
+    "\"embed\":{\"out\":\"x\",\"ops\":[{\"op\":\"embedding\",\"in\":\"ids\",\"out\":\"x\","
+    "\"rows\":\"v\",\"cols\":[\"h\"],\"table\":\"table\"}]},"
+    "\"head\":{\"in\":\"x\",\"ops\":[{\"op\":\"linear\",\"in\":\"x\",\"out\":\"near\","
+    "\"to\":[\"v\"],\"weight\":\"head\"},{\"op\":\"cross_entropy\",\"in\":\"near\"},"
+    "{\"op\":\"embedding\",\"in\":\"ids\",\"ahead\":1,\"out\":\"e\",\"rows\":\"v\","
+    "\"cols\":[\"h\"],\"table\":\"table\"},{\"op\":\"concat\",\"in\":[\"e\",\"x\"],"
+    "\"dim\":\"hh\",\"parts\":[[\"h\"],[\"h\"]],\"out\":\"pair\"},"
+    "{\"op\":\"linear\",\"in\":\"pair\",\"out\":\"far\",\"to\":[\"v\"],\"weight\":\"join\"},"
+    "{\"op\":\"cross_entropy\",\"in\":\"far\",\"ahead\":1,\"factor\":0.25}]}},"
+    "\"chain\":[{\"block\":\"embed\"},{\"block\":\"head\"}]}";
+
+static double surprise(const double logits[4], int label)
+{
+    double sum = 0;
+    for (int w = 0; w < 4; w++)
+        sum += exp(logits[w]);
+    return log(sum) - logits[label];
+}
+
+static void test_further_by_hand(void **state)
+{
+    (void)state;
+    enum { LENGTH = 5 };
+    static const int token[LENGTH + 2] = {2, 0, 3, 3, 1, 0, 2};
+    Arena *arena = arena_new("test");
+    Net *net = net_from(arena, by_hand, 1, LENGTH, 1);
+    double **param = net_random_params(arena, net, 8), *data[DATA_COUNT];
+    assert_int_equal(net->params.n, 3);
+    assert_string_equal(net->params.at[1].name, "head");
+    EvalBatch batch = {0};
+    for (int d = 0; d < DATA_COUNT; d++)
+        batch.data[d] = data[d] = ARENA_ARRAY(arena, double, LENGTH);
+    double want[2] = {0}, got[2];
+    for (int i = 0; i < LENGTH; i++) {
+        data[DATA_IDS][i] = token[i];
+        data[DATA_LABELS][i] = token[i + 1];
+        data[data_labels(1)][i] = token[i + 2];
+        data[DATA_WEIGHT][i] = 0.2;
+        data[data_weight(1)][i] = i + 1 < LENGTH ? 0.2 : 0; /* behind the last one is no label */
+        const double *mine = param[0] + (ptrdiff_t)2 * token[i],
+                     *next = param[0] + (ptrdiff_t)2 * token[i + 1];
+        double near[4], far[4];
+        for (int w = 0; w < 4; w++) {
+            const double *head = param[1] + (ptrdiff_t)2 * w, *join = param[2] + (ptrdiff_t)4 * w;
+            near[w] = head[0] * mine[0] + head[1] * mine[1];
+            far[w] = join[0] * next[0] + join[1] * next[1] + join[2] * mine[0] + join[3] * mine[1];
+        }
+        want[0] += 0.2 * surprise(near, token[i + 1]);
+        want[1] += i + 1 < LENGTH ? 0.2 * surprise(far, token[i + 2]) : 0;
+    }
+    eval_net_losses(net, (const double *const *)param, &batch, 1, got);
+    assert_near(got[0], want[0], 1, 1e-14, "the next token");
+    assert_near(got[1], want[1], 1, 1e-14, "the token after it");
+    arena_free(arena);
 }
 
 static void test_dropout(void **state)
@@ -290,11 +368,18 @@ static void test_step_is_ops(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_llama),         cmocka_unit_test(test_gpt2),
-    cmocka_unit_test(test_everything),    cmocka_unit_test(test_padding),
-    cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_tied),
-    cmocka_unit_test(test_step),          cmocka_unit_test(test_step_is_ops),
-    cmocka_unit_test(test_decay),         cmocka_unit_test(test_dropout),
+    cmocka_unit_test(test_llama),
+    cmocka_unit_test(test_gpt2),
+    cmocka_unit_test(test_everything),
+    cmocka_unit_test(test_further),
+    cmocka_unit_test(test_further_by_hand),
+    cmocka_unit_test(test_padding),
+    cmocka_unit_test(test_micro_batches),
+    cmocka_unit_test(test_tied),
+    cmocka_unit_test(test_step),
+    cmocka_unit_test(test_step_is_ops),
+    cmocka_unit_test(test_decay),
+    cmocka_unit_test(test_dropout),
     cmocka_unit_test(test_draws),
 };
 

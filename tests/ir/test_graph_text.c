@@ -122,7 +122,7 @@ static void test_bad_text(void **state)
         {HEAD "data ids b s\n", "stands in a class", 5},
         {HEAD "link c 0\n", "unknown class", 5},
         {CLASS "class c\n", "a second class", 6},
-        {CLASS "data tokens b s\n", "ids, labels or weight", 6},
+        {CLASS "data tokens b s\n", "data is ids, labels", 6},
         {CLASS "data ids b q\n", "unknown dim", 6},
         {CLASS "data ids b s\ndata ids b s\n", "made twice", 7},
         {CLASS "chain_in x b s h\nchain_in y b s h\n", "a second chain_in", 7},

@@ -49,7 +49,8 @@ class BlockTensors:
 
     def __init__(self, model, block):
         self.dims = model["dims"]
-        self.axes = {"ids": [], "positions": [], block.get("in"): ["h"]}
+        handed = ["hh"] if block.get("in") == "both" else ["h"]
+        self.axes = {"ids": [], "positions": [], block.get("in"): handed}
         self.tensors = {}
         for op in block["ops"]:
             first = op.get("in")
@@ -469,6 +470,31 @@ def test_balance_is_taken_when_the_config_or_the_user_says_so():
     assert balance(lite) == (None, None) and balance(lite, "--balance") == (0.003, "sequence")
     v3 = imported(MODELS / "deepseek-v3.json", "--balance")
     assert any("no balance term" in note for note in v3[0]["notes"]), v3[0]["notes"]
+
+
+def test_the_layer_for_further_tokens_is_taken_when_asked_for():
+    """DeepSeek-V3's files hold 684,489,845,504 numbers: the model, this layer, and that one's copies of
+    embedding and head."""
+    summary, model = imported(MODELS / "deepseek-v3.json", "--mtp", "0.3")
+    copies = 2 * 129280 * 7168
+    assert summary["params_total"] == 684489845504 - copies, summary["params_total"]
+    assert model["chain"][-2] == {"block": "further", "first": 61}
+    names = set(tensors_of(model))
+    for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm"):
+        assert f"model.layers.61.{name}.weight" in names, name
+    head = [op for op in ops_of(model, "cross_entropy", "head") if "ahead" in op]
+    assert [(op["ahead"], op["factor"]) for op in head] == [(1, 0.3)]
+    assert imported(MODELS / "deepseek-v3.json")[0]["params_total"] == 671026419200
+    config = json.loads((MODELS / "deepseek-v3.json").read_text(encoding="utf-8"))
+    none = imported_text({**config, "num_nextn_predict_layers": 0}, "--mtp", "0.3")[0]
+    assert any("no multi-token prediction" in note for note in none["notes"]), none["notes"]
+    for more in ({"num_nextn_predict_layers": 2}, {"tie_word_embeddings": True}):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "given.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({**config, **more}, file)
+            done = subprocess.run([LPLAN, "import", path, "--mtp", "0.3"], capture_output=True, text=True)
+            assert done.returncode == 1 and "--mtp:" in done.stderr, done.stderr
 
 
 def test_bad_configs_are_refused_at_their_place():

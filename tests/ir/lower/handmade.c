@@ -164,8 +164,8 @@ double handmade_error(Arena *arena, const Plan *plan, const Net *net, uint64_t s
             return INFINITY;
         }
         for (int r = 0; r < ROUNDS; r++) {
-            note(fabs(machine_loss(machine, r, 0) - want.loss[r]) / fabs(want.loss[r]), "loss", &worst,
-                 ret_what);
+            note(fabs(machine_loss(machine, r, 0) - want.loss[r]) / fabs(want.loss[r]), "loss",
+                 &worst, ret_what);
             note(fabs(sqrt(machine_norm2(machine, r)) - want.norm[r]) / want.norm[r],
                  "gradient norm", &worst, ret_what);
         }

@@ -90,8 +90,7 @@ static void make_batches(Trial *trial)
     double **weight = ARENA_ARRAY(trial->arena, double *, micros);
     trial->batch = ARENA_ARRAY(trial->arena, EvalBatch, trial->spec.rounds * micros);
     for (int r = 0; r < trial->spec.rounds; r++) {
-        double *data[256][DATA_COUNT];
-        CHECK(micros <= 256);
+        double *(*data)[DATA_COUNT] = arena_alloc(trial->arena, (size_t)micros * sizeof *data);
         for (int m = 0; m < micros; m++)
             for (int d = 0; d < DATA_COUNT; d++) {
                 double *to = data[m][d] = ARENA_ARRAY(trial->arena, double, rows *sequence);
@@ -122,7 +121,7 @@ static void run_oracle(Trial *trial)
         memcpy(set[0][p], trial->param[p], (size_t)eval_param_elements(net, p) * sizeof(double));
     EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
     trial->loss = ARENA_ARRAY(trial->arena, double, rounds);
-    trial->beside = ARENA_ARRAY(trial->arena, double, rounds * (1 + MOST_AHEAD));
+    trial->beside = ARENA_ARRAY(trial->arena, double, rounds *(1 + MOST_AHEAD));
     trial->norm = ARENA_ARRAY(trial->arena, double, rounds);
     trial->want = set[0];
     for (int r = 0; r < rounds; r++) {
@@ -212,7 +211,8 @@ double trial_run(Trial *trial, uint64_t order, const Mutation *mutation, const c
         return INFINITY;
     }
     for (int r = 0; r < trial->spec.rounds; r++) {
-        note(machine_relative(machine_loss(machine, r, 0), trial->loss[r]), "loss", &worst, ret_what);
+        note(machine_relative(machine_loss(machine, r, 0), trial->loss[r]), "loss", &worst,
+             ret_what);
         for (int k = 1; k < net_losses(trial->net); k++)
             note(machine_relative(machine_loss(machine, r, k),
                                   trial->beside[r * (1 + MOST_AHEAD) + k]),
