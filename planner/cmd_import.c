@@ -134,8 +134,8 @@ int cmd_import(int argc, char **argv)
         {"name", "NAME", "the model's name (default: the file's)", false},
         {"dropout", NULL, "train with the config's dropout (default: without)", false},
         {"balance", NULL, "balance experts with the config's coefficient", false},
-        {"mtp", "FACTOR",
-         "train the config's layer for the token after the next (DeepSeek-V3: 0.3)", false},
+        {"mtp", "FACTOR", "train the layer for the token after the next, its loss times this",
+         false},
     };
     static const CliSpec spec = {
         .verb = "import",

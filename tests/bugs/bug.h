@@ -72,7 +72,7 @@ const char *model_llama(Arena *arena);
 const char *model_llama4(Arena *arena); /* four layers */
 const char *model_llama8(Arena *arena);
 const char *model_further(Arena *arena); /* losses of two further tokens */
-const char *model_tied(Arena *arena); /* llama, head tied */
+const char *model_tied(Arena *arena);    /* llama, head tied */
 const char *model_tied4(Arena *arena);
 const char *model_mqa(Arena *arena); /* one KV head */
 const char *model_smooth(Arena *arena);

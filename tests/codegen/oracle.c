@@ -168,7 +168,7 @@ static void losses_read(Oracle *o, const char *path)
         fail("no losses");
     fclose(file);
     o->loss = losses.at;
-    o->steps = losses.n;
+    o->steps = losses.n / net_losses(o->net);
 }
 
 /* Of each parameter's link. */
@@ -221,7 +221,12 @@ static void run(Oracle *o, const char *grads, double lr)
         for (int micro = 0; micro < o->micros; micro++)
             batch[micro] = batch_of(o, step, micro);
         double loss = eval_net(o->net, read_params(o, step), batch, o->micros, o->grad);
-        worst = fmax(worst, fabs(o->loss[step] - loss));
+        double all[1 + MOST_AHEAD] = {loss};
+        int losses = net_losses(o->net);
+        if (losses > 1)
+            eval_net_losses(o->net, read_params(o, step), batch, o->micros, all);
+        for (int k = 0; k < losses; k++)
+            worst = fmax(worst, fabs(o->loss[step * losses + k] - all[k]));
         if (step == 0)
             compare(o, "grads", grads, o->grad);
         eval_step(o->net, &adam, lr, step + 1, o->param, o->m, o->v,
@@ -241,12 +246,12 @@ int main(int argc, char **argv)
                 .length = atoll(argv[7]),
                 .micros = atoi(argv[8]),
                 .rows = atoll(argv[6]) / atoi(argv[8])};
-    losses_read(&o, argv[3]);
-    tokens_read(&o, argv[2]);
     o.net = model_load(arena, diag, argv[1], o.rows, o.length, 1, NULL);
     diag_print(diag, stderr, false);
     if (!o.net)
         return 1;
+    losses_read(&o, argv[3]);
+    tokens_read(&o, argv[2]);
     params_make(&o);
     if (argc == 12) {
         delays_read(&o, argv[10]);

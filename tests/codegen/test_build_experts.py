@@ -22,10 +22,8 @@ PLANS = {
     "softmax": [
         (1, "tp=1,dp=1,pp=1,mbs=4"),
         (1, "tp=1,dp=1,pp=1,mbs=2,recompute=full"),
-        (2, "tp=1,dp=2,pp=1,mbs=2"),
         (2, "tp=2,dp=1,pp=1,mbs=4"),
         (2, "tp=2,dp=1,pp=1,mbs=4,sp=1"),
-        (2, "tp=1,dp=1,pp=2,mbs=2"),
     ],
     "groups": [
         (1, "tp=1,dp=1,pp=1,mbs=4"),
@@ -36,6 +34,10 @@ PLANS = {
         (1, "tp=1,dp=1,pp=1,mbs=2,recompute=full"),
         (2, "tp=1,dp=2,pp=1,mbs=2"),
         (2, "tp=2,dp=1,pp=1,mbs=4,sp=1"),
+    ],
+    "further": [
+        (4, "tp=1,dp=2,pp=2,mbs=1,ep=2,zero=1"),
+        (2, "tp=1,dp=1,cp=2,pp=1,mbs=4,order=zigzag"),
     ],
 }
 count = 0
@@ -137,12 +139,41 @@ def model(name, many, k, router, stacked, tied):
     }
 
 
+def further(name):
+    """One sparse layer more for the token after the next: DeepSeek-V3's, under its names."""
+    made = model(name, 4, 2, {"score": "sigmoid", "renormalise": True, "bias": "layers.{i}.bias", "bias_rate": 1e-3}, False, False)
+    blocks, p = made["blocks"], "layers.{i}."
+    sparse = json.loads(json.dumps(blocks["sparse"]["ops"]).replace('"x"', '"joined"'))
+    blocks["further"] = {"in": "x", "out": "both", "ops": [
+        op("norm", kind="rms", eps=1e-5, **{"in": "x"}, out="state", gain="norm.weight"),
+        op("embedding", ahead=1, **{"in": "ids"}, out="token", rows="v", cols=["h"], table="embed.weight"),
+        op("norm", kind="rms", eps=1e-5, **{"in": "token"}, out="tn", gain=p + "enorm.weight"),
+        op("norm", kind="rms", eps=1e-5, **{"in": "state"}, out="sn", gain=p + "hnorm.weight"),
+        op("concat", **{"in": ["tn", "sn"]}, dim="hh", parts=[["h"], ["h"]], out="pair"),
+        linear("pair", "joined", ["h"], p + "eh_proj.weight"),
+        *sparse,
+        op("norm", kind="rms", eps=1e-5, **{"in": "x2"}, out="later", gain=p + "shared_head.norm.weight"),
+        op("concat", **{"in": ["state", "later"]}, dim="hh", parts=[["h"], ["h"]], out="both"),
+    ]}
+    blocks["head"] = {"in": "both", "ops": [
+        op("split", **{"in": "both"}, dim="hh", parts=[["h"], ["h"]], out=["n", "later"]),
+        linear("n", "near", ["v"], "lm_head.weight"),
+        op("cross_entropy", **{"in": "near"}),
+        linear("later", "far", ["v"], "lm_head.weight"),
+        op("cross_entropy", ahead=1, factor=0.3, **{"in": "far"}),
+    ]}
+    made["dims"]["hh"] = 32
+    made["chain"].insert(3, {"block": "further", "first": 3})
+    return made
+
+
 GROUPS = {"score": "sigmoid", "renormalise": True, "epsilon": 1e-20, "scale": 2.5, "groups": 4, "kept": 2, "by": "top2",
           "bias": "layers.{i}.router.bias", "bias_rate": 1e-3, "capacity": 1.25}
 MODELS = {
     "softmax": model("experts-softmax", 4, 2, {"score": "softmax"}, False, True),
     "groups": model("experts-groups", 8, 3, GROUPS, True, False),
     "balance": model("experts-balance", 4, 2, {"score": "softmax", "renormalise": True, "balance": 0.02, "z": 0.01}, False, False),
+    "further": further("experts-further"),
 }
 
 
@@ -191,7 +222,8 @@ def train(name, ranks, pins, check):
         if code != 0:
             return report(False, what + ": run", out + err)
         rows = [json.loads(line) for line in (folder / "log/log.jsonl").read_text().splitlines()]
-        (folder / "losses").write_text("".join("%.9g\n" % row["loss"] for row in rows if "loss" in row))
+        keys = ["loss"] + (["loss_ahead_1"] if name == "further" else [])
+        (folder / "losses").write_text("".join("%.9g\n" % row[key] for row in rows for key in keys if "loss" in row))
         micros = SEQUENCES // int(pins.split("mbs=")[1].split(",")[0]) // int(pins.split("dp=")[1].split(",")[0])
         code, out, err = run(ORACLE, folder / "model.json", folder / "tokens.bin", folder / "losses", folder / "grads",
                              folder / "weights", SEQUENCES, LENGTH, micros, LR)
