@@ -5,7 +5,9 @@
 
 #include "ir/base/cli.h"
 #include "planner/change.h"
+#include "planner/collectives.h"
 #include "planner/compare.h"
+#include "planner/draw.h"
 
 enum { MOST_COLUMNS = 5 };
 
@@ -195,18 +197,49 @@ static bool explain(Cli *cli)
     return good;
 }
 
+/* What needs no search: the collectives one by one, the step drawn. */
+static bool show(Cli *cli)
+{
+    Net *net;
+    Plan *plan = plan_load(cli->arena, cli->diag, cli->args[0], &net);
+    if (!plan)
+        return false;
+    const Assessment *it = assess_plan(cli->arena, plan, net, ASSESS_STEPS);
+    Style style = style_for(str_eq(cli->output, "-") && isatty(STDOUT_FILENO));
+    if (cli->json) {
+        json_t *json = collectives_json(cli->arena, it);
+        bool good = cli_write(cli, json_text(cli->arena, json));
+        json_decref(json);
+        return good;
+    }
+    Str text = str_new(cli->arena);
+    if (cli_has(cli, "collectives"))
+        collectives_put(&text, cli->arena, it, &style);
+    if (cli_has(cli, "timeline"))
+        draw_put(&text, cli->arena, it, &style);
+    return cli_write(cli, text.at);
+}
+
 int cmd_explain(int argc, char **argv)
 {
+    static const CliFlag flags[] = {
+        {"collectives", NULL,
+         "instead: every collective that was derived, its bytes and its reason", false},
+        {"timeline", NULL, "instead: the step drawn in text, its stages or its streams", false},
+    };
     static const CliSpec spec = {
         .verb = "explain",
         .arguments = "PLAN",
         .about = "why this plan: what bounds it, simpler plans and runners-up beside it, what "
                  "would help",
+        .flags = flags,
+        .flag_count = sizeof flags / sizeof *flags,
         .min_args = 1,
         .max_args = 1,
     };
     Cli *cli = cli_begin(&spec, argc, argv);
     if (!cli->ready)
         return cli_end(cli, CLI_USAGE);
-    return cli_end(cli, explain(cli) ? CLI_OK : CLI_INPUT);
+    bool part = cli_has(cli, "collectives") || cli_has(cli, "timeline");
+    return cli_end(cli, (part ? show(cli) : explain(cli)) ? CLI_OK : CLI_INPUT);
 }

@@ -170,7 +170,7 @@ static bool write_schedule(Cli *cli, const Answer *answer)
            diag_error(cli->diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
 }
 
-static void say_report(Cli *cli, const Report *report)
+static void say_report(Cli *cli, const Report *report, unsigned sections)
 {
     if (cli->json) {
         json_t *json = report_json(report);
@@ -178,12 +178,13 @@ static void say_report(Cli *cli, const Report *report)
         json_decref(json);
     } else if (!cli->quiet) {
         Str text = str_new(cli->arena);
-        report_put(&text, report);
+        report_put(&text, report, sections);
         fputs(text.at, stdout);
     }
 }
 
-static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const SearchLimits *limits)
+static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const SearchLimits *limits,
+                        unsigned sections)
 {
     if (!memories_known(cli->diag, problem->cluster, pins))
         return CLI_INPUT;
@@ -202,7 +203,8 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
-        bool climb = (!cli->quiet || cli_has(cli, "html")) && problem->ranks > 1;
+        bool asked = cli->json || sections >> SECTION_LADDER & 1;
+        bool climb = ((!cli->quiet && asked) || cli_has(cli, "html")) && problem->ranks > 1;
         int rungs = climb ? ladder_climb(search, problem, ladder) : 0;
         if (pins->zero > 0 && answer.it->pins.dp * answer.it->pins.cp == 1) {
             diag_warning(cli->diag, NO_SPAN,
@@ -219,7 +221,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
                          .pinned = is_pinned(pins),
                          .defaulted = problem->defaulted,
                          .style = style_for(isatty(STDOUT_FILENO))};
-        say_report(cli, &report);
+        say_report(cli, &report, sections);
         code = write_page(cli, &report) ? CLI_OK : CLI_INPUT;
     }
     search_free(search);
@@ -232,6 +234,7 @@ int cmd_plan(int argc, char **argv)
         ASK_FLAGS,
         {"time-limit", "TIME",
          "stop the search after this long and say what gap is left: 500ms, 2s", false},
+        {"only", "SECTION,...", "of the report: head, named, search, 1 to 6, ladder", false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
          false},
@@ -274,9 +277,12 @@ int cmd_plan(int argc, char **argv)
     Problem problem = {.arena = NULL};
     Pins pins;
     SearchLimits limits = {0};
-    if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns))
+    unsigned sections = REPORT_WHOLE;
+    if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns) ||
+        (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections)))
         return cli_end(cli, CLI_USAGE);
-    int code = ask_problem(cli, &problem) ? plan_problem(cli, &problem, &pins, &limits) : CLI_INPUT;
+    int code = ask_problem(cli, &problem) ? plan_problem(cli, &problem, &pins, &limits, sections)
+                                          : CLI_INPUT;
     json_doc_free(problem.model);
     if (problem.cluster)
         json_doc_free(problem.cluster->doc);

@@ -193,7 +193,7 @@ char *html_text(const Report *report)
     put_memory(&text, report);
     put_spent(&text, report);
     put_timeline(&text, report);
-    report_put(&body, report);
+    report_put(&body, report, REPORT_WHOLE);
     str_put(&text, "<h2>The report</h2>\n<pre>");
     put_escaped(&text, body.at);
     str_put(&text, "</pre>\n</html>\n");

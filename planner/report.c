@@ -1,6 +1,10 @@
 /* report.c - the head of a report and the words that its parts share. */
 #include "planner/report.h"
 
+#include <string.h>
+
+#include "planner/techniques.h"
+
 void report_question(Str *str, const Report *report, const char *title, const char *aside)
 {
     const Style *style = &report->style;
@@ -229,6 +233,24 @@ void report_head(Str *str, const Report *report)
              arena_printf(arena, "%s of %s on the fullest device (stage %d), and %s kept free",
                           str_gib(arena, it->peak_bytes), str_gib(arena, it->budget_bytes),
                           it->fullest, str_gib(arena, it->plan->cluster->device.margin_bytes)));
+}
+
+/* The field's names for what the plan does, each with what it is here. */
+void report_named(Str *str, const Report *report)
+{
+    Arena *arena = report->arena;
+    Techniques all = techniques_of(arena, report->it);
+    for (int i = 0; i < all.n; i++) {
+        Str lines = str_new(arena);
+        text_wrap(&lines, arena_printf(arena, "%s: %s", all.at[i].name, all.at[i].says), 12, 98);
+        str_putf(str, "  %s%-10s%s%s", report->style.bold, i == 0 ? "named" : "", report->style.off,
+                 lines.at + 12);
+    }
+}
+
+void report_search(Str *str, const Report *report)
+{
+    Arena *arena = report->arena;
     put_line(str, report, "search", search_line(arena, report));
     if (report->search) {
         put_line(str, report, "", space_line(arena, &report->search->space));
@@ -236,15 +258,40 @@ void report_head(Str *str, const Report *report)
     }
 }
 
-void report_put(Str *str, const Report *report)
+static const struct {
+    const char *word;
+    void (*put)(Str *str, const Report *report);
+} sections[SECTION_COUNT] = {
+    [SECTION_HEAD] = {"head", report_head},       [SECTION_NAMED] = {"named", report_named},
+    [SECTION_SEARCH] = {"search", report_search}, [SECTION_RESIDENT] = {"1", report_resident},
+    [SECTION_SHARDING] = {"2", report_sharding},  [SECTION_TRAFFIC] = {"3", report_traffic},
+    [SECTION_EXPOSED] = {"4", report_exposed},    [SECTION_LINKS] = {"5", report_links},
+    [SECTION_RISKS] = {"6", report_risks},        [SECTION_LADDER] = {"ladder", report_ladder}};
+
+bool report_sections(Diag *diag, const char *text, unsigned *ret)
 {
-    report_head(str, report);
-    report_resident(str, report);
-    report_sharding(str, report);
-    report_traffic(str, report);
-    report_exposed(str, report);
-    report_links(str, report);
-    report_risks(str, report);
-    if (report->ladder)
-        report_ladder(str, report);
+    *ret = 0;
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        unsigned before = *ret;
+        for (int i = 0; i < SECTION_COUNT; i++)
+            if (strlen(sections[i].word) == length && strncmp(at, sections[i].word, length) == 0)
+                *ret |= 1u << i;
+        if (*ret == before) {
+            diag_error(diag, NO_SPAN, "--only %s: a report has no such section twice, or at all",
+                       text);
+            diag_help(diag, "sections are head, named, search, 1 to 6 and ladder");
+            return false;
+        }
+        at += length;
+        if (*at == '\0')
+            return true;
+    }
+}
+
+void report_put(Str *str, const Report *report, unsigned set)
+{
+    for (int i = 0; i < SECTION_COUNT; i++)
+        if (set >> i & 1 && (i != SECTION_LADDER || report->ladder))
+            sections[i].put(str, report);
 }

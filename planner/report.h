@@ -21,8 +21,27 @@ typedef struct Report {
     Style style;
 } Report;
 
-/* The whole report, 100 columns. */
-void report_put(Str *str, const Report *report);
+/* The sections of a report, and their words on the command line: the head with the names of what
+ * the plan does, the six questions, the simpler plans. */
+typedef enum {
+    SECTION_HEAD,
+    SECTION_NAMED,
+    SECTION_SEARCH,
+    SECTION_RESIDENT,
+    SECTION_SHARDING,
+    SECTION_TRAFFIC,
+    SECTION_EXPOSED,
+    SECTION_LINKS,
+    SECTION_RISKS,
+    SECTION_LADDER,
+    SECTION_COUNT
+} Section;
+/* "head,2,3": a set of sections. False after an error that says which there are. */
+bool report_sections(Diag *diag, const char *text, unsigned *ret);
+enum { REPORT_WHOLE = (1 << SECTION_COUNT) - 1 };
+
+/* The report, 100 columns: the sections of a set. */
+void report_put(Str *str, const Report *report, unsigned sections);
 /* Its machine form: placement, predicted, search and more; a new reference. */
 json_t *report_json(const Report *report);
 /* The part that goes into a plan file. */
@@ -32,9 +51,20 @@ json_t *outside_json(Arena *arena, const Assessment *assessment);
 /* When nothing fits: what is missing, and what would help. */
 json_t *search_json(const SearchResult *search);
 
+/* What can go wrong, question 6: the worst first. */
+typedef struct Risk {
+    const char *name;  /* "bubble" */
+    const char *brief; /* "4.9 % bubble" */
+    const char *text;  /* in full */
+} Risk;
+typedef VEC(Risk) Risks;
+Risks risks_of(const Report *report);
+
 /* ---- the parts, in files of their own ---- */
 
 void report_head(Str *str, const Report *report);
+void report_named(Str *str, const Report *report); /* techniques */
+void report_search(Str *str, const Report *report);
 void report_labels(Str *str, const Report *report);   /* of the blocks, where there is a choice */
 void report_resident(Str *str, const Report *report); /* 1 */
 void report_sharding(Str *str, const Report *report); /* 2 */

@@ -3,6 +3,8 @@
 #include "planner/goodput.h"
 #include "planner/outside.h"
 #include "planner/report.h"
+#include "planner/techniques.h"
+#include "planner/traffic.h"
 
 static json_t *integer(int64_t value)
 {
@@ -247,6 +249,26 @@ static json_t *labels_json(const Assessment *it)
     return list;
 }
 
+static json_t *techniques_json(const Report *report)
+{
+    json_t *list = json_array();
+    Techniques all = techniques_of(report->arena, report->it);
+    for (int i = 0; i < all.n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "key", all.at[i].key, "name",
+                                              all.at[i].name, "says", all.at[i].says));
+    return list;
+}
+
+static json_t *risks_json(const Report *report)
+{
+    json_t *list = json_array();
+    Risks all = risks_of(report);
+    for (int i = 0; i < all.n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", all.at[i].name, "brief",
+                                              all.at[i].brief, "text", all.at[i].text));
+    return list;
+}
+
 json_t *report_json(const Report *report)
 {
     const Assessment *it = report->it;
@@ -260,6 +282,7 @@ json_t *report_json(const Report *report)
     if (report->defaulted)
         json_object_set_new(object, "defaulted", json_string(report->defaulted));
     json_object_set_new(object, "placement", placement_json(it));
+    json_object_set_new(object, "techniques", techniques_json(report));
     json_object_set_new(object, "block_labels", labels_json(it));
     json_object_set_new(object, "predicted", predicted_json(it));
     json_object_set_new(object, "stages", stages_json(it));
@@ -267,6 +290,8 @@ json_t *report_json(const Report *report)
     json_object_set_new(object, "goodput", goodput_json(it));
     json_object_set_new(object, "margin_bytes", integer(it->plan->cluster->device.margin_bytes));
     json_object_set_new(object, "links", links_json(it));
+    json_object_set_new(object, "traffic", traffic_json(report->arena, it));
+    json_object_set_new(object, "risks", risks_json(report));
     if (report->search)
         json_object_set_new(object, "search", search_json(report->search));
     if (report->ladder)

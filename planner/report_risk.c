@@ -4,15 +4,13 @@
 #include "planner/goodput.h"
 #include "planner/report.h"
 
-static void put_risk(Str *str, const Report *report, const char *name, const char *text)
+static void add_risk(Risks *risks, const Report *report, const char *name, const char *brief,
+                     const char *text)
 {
-    str_putf(str, "  %s%-12s%s", report->style.bold, name, report->style.off);
-    Str lines = str_new(report->arena);
-    text_wrap(&lines, text, 14, 98);
-    str_put(str, lines.at + 14);
+    vec_push(report->arena, risks) = (Risk){name, brief, text};
 }
 
-static void put_bubble(Str *str, const Report *report)
+static void add_bubble(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
@@ -25,7 +23,8 @@ static void put_bubble(Str *str, const Report *report)
     int64_t fill = micro_ns * (it->plan->stages - 1);
     fill = fill < bubble ? fill : bubble;
     if (it->program->flows) {
-        put_risk(str, report, "bubble",
+        add_risk(risks, report, "bubble",
+                 arena_printf(arena, "%s bubble", text_percent(arena, bubble, it->step_ns)),
                  arena_printf(arena,
                               "%s of a step, a device waits for other stages, because stages are "
                               "uneven: the pipeline never drains but for a checkpoint.",
@@ -39,7 +38,8 @@ static void put_bubble(Str *str, const Report *report)
               "filling."
             : "Twice the micro-batches of half the size would about halve the filling, if the "
               "smaller ones compute as well.";
-    put_risk(str, report, "bubble",
+    add_risk(risks, report, "bubble",
+             arena_printf(arena, "%s bubble", text_percent(arena, bubble, it->step_ns)),
              arena_printf(arena,
                           "%s of the step, a device waits for other stages: %s while the pipeline "
                           "of %d stages fills and drains for %d micro-batches, %s because stages "
@@ -51,7 +51,7 @@ static void put_bubble(Str *str, const Report *report)
 }
 
 /* Where steps flow into each other the model that is trained is not that of other plans. */
-static void put_stale(Str *str, const Report *report)
+static void add_stale(Risks *risks, const Report *report)
 {
     const Program *program = report->it->program;
     Arena *arena = report->arena;
@@ -68,8 +68,9 @@ static void put_stale(Str *str, const Report *report)
             : arena_printf(arena, "%d step%s old on the first stage and %d on the last",
                            program->stage[0].delay, program->stage[0].delay == 1 ? "" : "s",
                            program->stage[program->stages - 1].delay);
-    put_risk(
-        str, report, "stale weights",
+    add_risk(
+        risks, report, "stale weights",
+        arena_printf(arena, "weights up to %d step%s old", most, most == 1 ? "" : "s"),
         arena_printf(arena,
                      "gradients are of weights that are %s: this is not the SGD that other "
                      "plans do, and may want a smaller learning rate or a warm-up. Stages keep "
@@ -78,7 +79,7 @@ static void put_stale(Str *str, const Report *report)
                      by, most + 1));
 }
 
-static void put_imbalance(Str *str, const Report *report)
+static void add_imbalance(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
@@ -90,7 +91,9 @@ static void put_imbalance(Str *str, const Report *report)
     for (int s = 1; s < it->plan->stages; s++)
         if (it->program->stage[s].arena_bytes < it->program->stage[leanest].arena_bytes)
             leanest = s;
-    put_risk(str, report, "imbalance",
+    add_risk(risks, report, "imbalance",
+             arena_printf(arena, "stage %d computes %s more", it->busiest,
+                          text_percent(arena, most - mean, mean)),
              arena_printf(
                  arena, "stage %d computes %s more than the mean; stage %d holds %s, stage %d %s.",
                  it->busiest, text_percent(arena, most - mean, mean), it->fullest,
@@ -99,7 +102,7 @@ static void put_imbalance(Str *str, const Report *report)
 }
 
 /* A message far below its level's half size spends its time on latency. */
-static void put_small(Str *str, const Report *report)
+static void add_small(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
@@ -117,8 +120,9 @@ static void put_small(Str *str, const Report *report)
         ns += traffic->ns[s];
     }
     if (small)
-        put_risk(
-            str, report, "latency",
+        add_risk(
+            risks, report, "latency",
+            arena_printf(arena, "%s small messages", str_commas(arena, small)),
             arena_printf(
                 arena,
                 "%s of %s messages a step are too small for their link (below half its bandwidth); "
@@ -126,15 +130,17 @@ static void put_small(Str *str, const Report *report)
                 str_commas(arena, small), str_commas(arena, all), text_time(arena, ns)));
 }
 
-static void put_slow_rank(Str *str, const Report *report)
+static void add_slow_rank(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     if (it->plan->ranks < 2)
         return;
     Goodput goodput = goodput_of(it);
     int64_t compute = it->times->stage[it->busiest].spent_ns[SPENT_COMPUTE];
-    put_risk(
-        str, report, "slow rank",
+    add_risk(
+        risks, report, "slow rank",
+        arena_printf(report->arena, "the slowest of %s",
+                     str_commas(report->arena, it->plan->ranks)),
         arena_printf(
             report->arena,
             "every device is waited for at least once a step: the step is as slow as the "
@@ -145,17 +151,17 @@ static void put_slow_rank(Str *str, const Report *report)
             text_time(report->arena, goodput.slowest_ns)));
 }
 
-static void put_margin(Str *str, const Report *report)
+static void add_margin(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
     int64_t left = it->budget_bytes - it->peak_bytes;
     if (left < 0)
-        put_risk(str, report, "memory",
+        add_risk(risks, report, "memory", "does not fit",
                  arena_printf(arena, "this plan does not fit: %s more than there is on stage %d.",
                               str_gib(arena, -left), it->fullest));
     else if (left < it->budget_bytes / 20)
-        put_risk(str, report, "memory",
+        add_risk(risks, report, "memory", arena_printf(arena, "%s left", str_gib(arena, left)),
                  arena_printf(
                      arena,
                      "%s are left on stage %d; the arena does not fragment, but what the libraries "
@@ -171,19 +177,21 @@ static char *text_span(Arena *arena, double seconds)
     return arena_printf(arena, "%.3g %s", seconds / scale, unit);
 }
 
-static void put_checkpoint(Str *str, const Report *report)
+static void add_checkpoint(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
     Goodput at = goodput_of(it);
-    put_risk(str, report, "checkpoint",
+    add_risk(risks, report, "checkpoint",
+             arena_printf(arena, "%s to write", str_gib(arena, at.checkpoint_bytes)),
              arena_printf(arena,
                           "%s in all (%s parameters with their optimizer state), written by %s "
                           "devices in about %s [estimated].",
                           str_gib(arena, at.checkpoint_bytes),
                           str_commas(arena, net_param_count(it->net)),
                           str_commas(arena, at.writers), text_span(arena, at.write_s)));
-    put_risk(str, report, "failures",
+    add_risk(risks, report, "failures",
+             arena_printf(arena, "one in %s", text_span(arena, at.mtbf_s)),
              arena_printf(arena,
                           "one in %s when a device fails every %s hours: a checkpoint every %s (%s "
                           "steps; Young, Daly) leaves a goodput of %.1f %% [estimated].",
@@ -193,7 +201,7 @@ static void put_checkpoint(Str *str, const Report *report)
 }
 
 /* What happens where routers are less even than the room. */
-static void put_experts(Str *str, const Report *report)
+static void add_experts(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     int ep = it->pins.ep, room = it->pins.room;
@@ -208,31 +216,44 @@ static void put_experts(Str *str, const Report *report)
                            room)
             : "there is room for all rows that can come; times count an even share of them, and "
               "the fullest device is waited for.";
-    put_risk(str, report, "experts", text);
+    add_risk(risks, report, "experts", "uneven routers", text);
 }
 
-static void put_recompute(Str *str, const Report *report)
+static void add_recompute(Risks *risks, const Report *report)
 {
     const Assessment *it = report->it;
     if (!it->pins.recompute)
         return;
-    put_risk(str, report, "recompute",
+    add_risk(risks, report, "recompute", "forward runs twice",
              "every layer runs forward twice: about a quarter of the compute repeats work. Memory "
              "buys it back.");
+}
+
+Risks risks_of(const Report *report)
+{
+    Risks risks = {0};
+    add_margin(&risks, report);
+    add_stale(&risks, report);
+    add_bubble(&risks, report);
+    add_imbalance(&risks, report);
+    add_experts(&risks, report);
+    add_recompute(&risks, report);
+    add_small(&risks, report);
+    add_slow_rank(&risks, report);
+    add_checkpoint(&risks, report);
+    return risks;
 }
 
 void report_risks(Str *str, const Report *report)
 {
     report_question(str, report, "6  What new failure mode appears?", "");
-    put_margin(str, report);
-    put_stale(str, report);
-    put_bubble(str, report);
-    put_imbalance(str, report);
-    put_experts(str, report);
-    put_recompute(str, report);
-    put_small(str, report);
-    put_slow_rank(str, report);
-    put_checkpoint(str, report);
+    Risks risks = risks_of(report);
+    for (int i = 0; i < risks.n; i++) {
+        str_putf(str, "  %s%-12s%s", report->style.bold, risks.at[i].name, report->style.off);
+        Str lines = str_new(report->arena);
+        text_wrap(&lines, risks.at[i].text, 14, 98);
+        str_put(str, lines.at + 14);
+    }
 }
 
 /* ---- the ladder ---- */

@@ -1,101 +1,11 @@
 /* report_time.c - questions 3 to 5: which collective moves the hot bytes, what stays exposed, which
  * link carries it. */
-#include <stdlib.h>
-
 #include "planner/report.h"
+#include "planner/traffic.h"
 
 enum { MOST_ROWS = 10 };
 
 /* ---- 3 ---- */
-
-typedef struct HotRow {
-    const Traffic *traffic;
-    int stage; /* on which it takes longest */
-} HotRow;
-
-static int by_time(const void *a, const void *b)
-{
-    const HotRow *x = a, *y = b;
-    int64_t s = x->traffic->ns[x->stage], t = y->traffic->ns[y->stage];
-    if (s != t)
-        return s > t ? -1 : 1;
-    return x->traffic < y->traffic ? -1 : x->traffic > y->traffic;
-}
-
-static const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic)
-{
-    switch (traffic->step) {
-    case STEP_MOVE: /* inside of layers ranks that share experts meet for these alone */
-        if (traffic->stream == STREAM_BLOCK && traffic->atoms && !(traffic->atoms & ~mesh->ep))
-            return role_text[ROLE_EP];
-        return text_roles(arena, mesh, traffic->atoms);
-    case STEP_WORLD:
-        return "world";
-    case STEP_COPY:
-        return "rank";
-    default:
-        return "pp";
-    }
-}
-
-static const char *traffic_kind(const Traffic *traffic)
-{
-    switch (traffic->step) {
-    case STEP_MOVE:
-        return move_text[traffic->move];
-    case STEP_SEND:
-        return "send";
-    case STEP_COPY:
-        return stream_text[traffic->stream];
-    default:
-        return "all_reduce";
-    }
-}
-
-/* A forward value that backward needs whole again is a row of its own. */
-static const char *traffic_what(Arena *arena, const Traffic *traffic)
-{
-    bool again = traffic->backward && str_eq(traffic->what, "activations");
-    return again ? arena_printf(arena, "%s, again", traffic->what) : traffic->what;
-}
-
-static int hot_rows(Arena *arena, const StepTimes *times, HotRow **ret)
-{
-    HotRow *row = ARENA_ARRAY(arena, HotRow, times->traffic.n + 1);
-    int n = 0;
-    for (int i = 0; i < times->traffic.n; i++) {
-        const Traffic *traffic = &times->traffic.at[i];
-        int worst = 0;
-        for (int s = 1; s < times->stages; s++)
-            worst = traffic->ns[s] > traffic->ns[worst] ? s : worst;
-        if (traffic->stream == STREAM_RECV_ACT || traffic->stream == STREAM_RECV_GRAD)
-            continue; /* the other end of a send */
-        if (traffic->count[worst])
-            row[n++] = (HotRow){traffic, worst};
-    }
-    qsort(row, (size_t)n, sizeof *row, by_time);
-    *ret = row;
-    return n;
-}
-
-/* A send is exposed where its receiver waits. */
-static int64_t hot_exposed(const StepTimes *times, const HotRow *row)
-{
-    int64_t most = 0;
-    for (int i = 0; i < times->traffic.n; i++) {
-        const Traffic *other = &times->traffic.at[i];
-        bool own = other == row->traffic;
-        bool received = row->traffic->step == STEP_SEND && other->step == STEP_SEND &&
-                        other->level == row->traffic->level &&
-                        str_eq(other->what, row->traffic->what);
-        if (!own && !received)
-            continue;
-        for (int s = 0; s < times->stages; s++)
-            if ((received || s == row->stage) && other->exposed_ns[s] > most)
-                most = other->exposed_ns[s];
-    }
-    return most;
-}
 
 /* One unit a column: that of its largest figure. */
 static int64_t unit_of(int64_t bytes)

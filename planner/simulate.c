@@ -207,6 +207,18 @@ int traffic_row(Arena *arena, StepTimes *times, const Traffic *want)
     return times->traffic.n - 1;
 }
 
+Algorithm traffic_algorithm(const Plan *plan, const Traffic *traffic, int stage)
+{
+    AtomList atoms = {0};
+    for (int a = 0; a < plan->mesh.n && atoms.n < MAX_PER_AXIS; a++)
+        if (traffic->atoms >> a & 1)
+            atoms.at[atoms.n++] = (int8_t)a;
+    if (traffic->step != STEP_MOVE || !traffic->count[stage])
+        return ALGORITHM_COUNT;
+    return collective_algorithm(plan->cluster, &plan->mesh, traffic->move, &atoms,
+                                traffic->bytes[stage] / traffic->count[stage]);
+}
+
 static int traffic_of(Simulation *sim, const Step *step)
 {
     const Mesh *mesh = &sim->program->plan->mesh;

@@ -73,6 +73,10 @@ const char *inst_traffic(const Body *body, const Inst *inst);
 /* The row of this kind of traffic, added when new. */
 int traffic_row(Arena *arena, StepTimes *times, const Traffic *want);
 
+/* How a library carries out what a stage moves of this kind, at its mean size; ALGORITHM_COUNT
+ * where there is no choice. */
+Algorithm traffic_algorithm(const Plan *plan, const Traffic *traffic, int stage);
+
 /* So many optimizer steps of a program, in all. Events are collected when `trace` is given. */
 StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, TraceEvents *trace);
 /* One optimizer step: where steps flow into each other, of the steady state; the trace then shows

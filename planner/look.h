@@ -1,0 +1,36 @@
+/* look.h - what a plan's placements say, gathered once: over which atoms products make columns and
+ * sum rows, how attention meets the sequence, what choices name, what backward makes again. */
+#ifndef LPLAN_PLANNER_LOOK_H
+#define LPLAN_PLANNER_LOOK_H
+
+#include "planner/assess.h"
+
+/* Dims by which something is cut, each once. */
+typedef struct Letters {
+    DimId at[MAX_LETTERS];
+    int n;
+} Letters;
+
+typedef struct Look {
+    Arena *arena;
+    const Assessment *it;
+    const Plan *plan;
+    const Net *net;
+    AtomSet batch, sequence; /* cut these between layers */
+    AtomSet column, row;     /* cut results of products with weights; cut what is summed in them */
+    Letters column_letters, row_letters;
+    AtomSet vocabulary;          /* a maximum of the loss is Partial on them */
+    AtomSet looked_up;           /* rows of a table that ids address are elsewhere */
+    AtomSet passing;             /* blocks of a product pass by */
+    AtomSet heads, ring, gather; /* how what crosses the sequence meets its shards */
+    AtomSet named, named_cut;    /* what choices name is apart; and is cut by itself */
+    DimId named_dim;             /* NONE: nothing is named */
+    int64_t named_choices;
+    bool bounded;             /* places of what is named run out */
+    VEC(const char *) remade; /* forward values of layers that backward makes again */
+    bool only_inputs;         /* layers keep nothing but what they are handed */
+} Look;
+
+Look look_at(Arena *arena, const Assessment *assessment);
+
+#endif

@@ -1,0 +1,549 @@
+/* techniques.c - one table of recognitions.
+ *
+ * Sources of the names: Li et al. 2020 (DDP); Rajbhandari et al. 2020 (ZeRO), Ren et al. 2021
+ * (Offload), Rajbhandari et al. 2021 (Infinity), Wang et al. 2023 (hpZ); Zhao et al. 2023 (FSDP,
+ * HSDP), Zhang et al. 2022 (MiCS); Shoeybi et al. 2019 (tensor and vocabulary parallel);
+ * Korthikanti et al. 2022 (sequence parallel, selective recomputation); Wang et al. 2023 (products
+ * that overlap); Liu et al. 2023 (ring attention), Jacobs et al. 2023 (Ulysses), Fang & Zhao 2024
+ * (both), Brandon et al. 2023 (orders of the sequence); Lepikhin et al. 2020 (GShard), Fedus et al.
+ * 2021 (Switch); Chen et al. 2016 (recomputation); Micikevicius et al. 2018 (mixed precision);
+ * Jordan et al. 2024 (Muon). Schedules: ir/lower/schedule.h; sums: ir/lower/link.c. */
+#include "planner/techniques.h"
+
+#include "ir/plan_parts.h"
+#include "planner/look.h"
+#include "planner/report.h"
+
+/* ---- words ---- */
+
+static const char *over(const Look *look, AtomSet atoms)
+{
+    const Mesh *mesh = &look->plan->mesh;
+    const char *roles = text_roles(look->arena, mesh, atoms);
+    return arena_printf(look->arena, "%s %d", roles, mesh_extent(mesh, atoms));
+}
+
+static const char *letters_text(const Look *look, const Letters *letters)
+{
+    Str text = str_new(look->arena);
+    for (int i = 0; i < letters->n; i++)
+        str_putf(&text, "%s%s", i ? ", " : "", look->net->dims.at[letters->at[i]].name);
+    return text.at;
+}
+
+static AtomSet role_of(const Look *look, Role role)
+{
+    return plan_role_atoms(look->plan, look->net, role);
+}
+
+/* ---- tokens, homes ---- */
+
+/* How far the homes of the classes are cut: 0 nowhere, 1 state, 2 gradients too, 3 weights too. */
+static int deepest(const Look *look, Homes *ret)
+{
+    int deep = 0;
+    *ret = (Homes){0};
+    for (int c = 0; c < look->net->classes.n; c++) {
+        Homes homes = plan_homes(look->plan, c);
+        int own = homes.weight ? 3 : homes.gradient ? 2 : homes.state ? 1 : 0;
+        if (own > deep || (own == deep && homes.state > ret->state)) {
+            deep = own;
+            *ret = homes;
+        }
+    }
+    return deep;
+}
+
+static bool cuts_batch(const Look *look, bool whole, Str *says)
+{
+    Homes homes;
+    AtomSet atoms = (AtomSet)(look->batch & ~role_of(look, ROLE_TP));
+    if (!atoms || (deepest(look, &homes) == 0) != whole)
+        return false;
+    str_putf(says, "batch over %s", over(look, atoms));
+    if (whole)
+        str_put(says, "; weights, gradients and optimizer state whole on each");
+    return true;
+}
+
+static bool is_ddp(const Look *look, Str *says)
+{
+    return cuts_batch(look, true, says);
+}
+
+static bool is_dp(const Look *look, Str *says)
+{
+    return cuts_batch(look, false, says);
+}
+
+/* Every rank that has other tokens has its part of what is cut deepest. */
+static bool cut_over_all(const Look *look, AtomSet cut)
+{
+    AtomSet tokens = (AtomSet)(role_of(look, ROLE_DP) | role_of(look, ROLE_CP));
+    return (tokens & ~cut) == 0;
+}
+
+static bool cuts_to(const Look *look, int depth, Str *says)
+{
+    static const char *const what[] = {NULL, "optimizer state", "optimizer state and gradients",
+                                       "optimizer state, gradients and weights"};
+    Homes homes;
+    if (deepest(look, &homes) != depth)
+        return false;
+    AtomSet own = depth == 3 ? homes.weight : depth == 2 ? homes.gradient : homes.state;
+    str_putf(says, "%s over %s", what[depth], over(look, own));
+    if (depth == 3)
+        str_put(says, ", gathered for each use");
+    return true;
+}
+
+static bool is_zero1(const Look *look, Str *says)
+{
+    return cuts_to(look, 1, says);
+}
+
+static bool is_zero2(const Look *look, Str *says)
+{
+    return cuts_to(look, 2, says);
+}
+
+static bool is_zero3(const Look *look, Str *says)
+{
+    Homes homes;
+    deepest(look, &homes);
+    return cut_over_all(look, homes.weight) && cuts_to(look, 3, says);
+}
+
+/* Whole models in groups of ranks, or weights alone. */
+static bool is_hsdp(const Look *look, Str *says)
+{
+    Homes homes;
+    int depth = deepest(look, &homes);
+    AtomSet tokens = (AtomSet)(role_of(look, ROLE_DP) | role_of(look, ROLE_CP));
+    if (depth != 3 || homes.weight != homes.state || cut_over_all(look, homes.weight))
+        return false;
+    cuts_to(look, 3, says);
+    str_putf(says, "; %d copies, whose gradients are summed",
+             mesh_extent(&look->plan->mesh, (AtomSet)(tokens & ~homes.weight)));
+    return true;
+}
+
+static bool is_hpz(const Look *look, Str *says)
+{
+    Homes homes;
+    if (deepest(look, &homes) != 3 || homes.weight == homes.state)
+        return false;
+    str_putf(says, "weights over %s, gathered for each use; optimizer state over %s",
+             over(look, homes.weight), over(look, homes.state));
+    return true;
+}
+
+static bool state_is_in(const Look *look, Memory memory, Str *says)
+{
+    if (look->plan->state_memory != memory)
+        return false;
+    str_putf(says, "optimizer state in %s, brought to the update and back", memory_text[memory]);
+    return true;
+}
+
+static bool is_offload(const Look *look, Str *says)
+{
+    return state_is_in(look, MEMORY_DRAM, says);
+}
+
+static bool is_infinity(const Look *look, Str *says)
+{
+    return state_is_in(look, MEMORY_NVME, says);
+}
+
+/* ---- sums of gradients ---- */
+
+/* The algorithm of most bytes of gradients on their way to the optimizer. */
+static bool sums_by(const Look *look, Algorithm algorithm, Str *says)
+{
+    const StepTimes *times = look->it->times;
+    int64_t most = 0;
+    Algorithm by = ALGORITHM_COUNT;
+    const Traffic *of = NULL;
+    for (int i = 0; i < times->traffic.n; i++) {
+        const Traffic *traffic = &times->traffic.at[i];
+        int s = look->it->busiest;
+        if (traffic->step != STEP_MOVE || traffic->stream != STREAM_GRADIENT ||
+            !traffic->count[s] || traffic->bytes[s] <= most)
+            continue;
+        Algorithm own = traffic_algorithm(look->plan, traffic, s);
+        if (own == ALGORITHM_COUNT)
+            continue;
+        most = traffic->bytes[s];
+        by = own;
+        of = traffic;
+    }
+    if (by != algorithm)
+        return false;
+    str_putf(says, "%s by %s, over %s", of->what, move_text[of->move], over(look, of->atoms));
+    return true;
+}
+
+static bool by_ring(const Look *look, Str *says)
+{
+    return sums_by(look, ALGORITHM_RING, says);
+}
+
+static bool by_tree(const Look *look, Str *says)
+{
+    return sums_by(look, ALGORITHM_TREE, says);
+}
+
+static bool by_hierarchy(const Look *look, Str *says)
+{
+    return sums_by(look, ALGORITHM_HIERARCHICAL, says);
+}
+
+static bool by_switch(const Look *look, Str *says)
+{
+    return sums_by(look, ALGORITHM_NVLS, says);
+}
+
+static bool by_server(const Look *look, Str *says)
+{
+    return sums_by(look, ALGORITHM_SERVER, says);
+}
+
+/* ---- layers ---- */
+
+/* What comes out of the columns goes into the rows: one sum a pair. */
+static bool is_tp(const Look *look, Str *says)
+{
+    AtomSet both = (AtomSet)(look->column & look->row);
+    if (!both)
+        return false;
+    str_putf(says, "products make columns of %s and sum rows of %s over %s",
+             letters_text(look, &look->column_letters), letters_text(look, &look->row_letters),
+             over(look, both));
+    return true;
+}
+
+static bool is_vocabulary(const Look *look, Str *says)
+{
+    if (!look->vocabulary && !look->looked_up)
+        return false;
+    if (look->vocabulary)
+        str_putf(says, "logits over %s; the loss takes a maximum and two sums",
+                 over(look, look->vocabulary));
+    if (look->looked_up)
+        str_putf(says, "%srows of the embedding over %s", look->vocabulary ? "; " : "",
+                 over(look, look->looked_up));
+    return true;
+}
+
+static bool is_sp(const Look *look, Str *says)
+{
+    AtomSet atoms = (AtomSet)(look->sequence & look->column & look->row);
+    if (!atoms)
+        return false;
+    str_putf(says, "sequence over %s between products", over(look, atoms));
+    return true;
+}
+
+static bool is_overlapped(const Look *look, Str *says)
+{
+    if (!look->passing)
+        return false;
+    str_putf(says, "blocks of the sequence pass by products over %s", over(look, look->passing));
+    return true;
+}
+
+/* ---- the sequence ---- */
+
+static bool crosses_by(const Look *look, AtomSet atoms, const char *how, Str *says)
+{
+    if (!atoms)
+        return false;
+    str_putf(says, "sequence over %s; %s", over(look, atoms), how);
+    return true;
+}
+
+static bool is_cp_gather(const Look *look, Str *says)
+{
+    return crosses_by(look, look->gather, "attention gathers keys and values", says);
+}
+
+static bool is_cp_heads(const Look *look, Str *says)
+{
+    return crosses_by(look, look->heads, "attention exchanges it for heads", says);
+}
+
+static bool is_cp_ring(const Look *look, Str *says)
+{
+    return crosses_by(look, look->ring, "keys and values pass by, results merge by log-sum-exp",
+                      says);
+}
+
+static bool is_zigzag(const Look *look, Str *says)
+{
+    if (!look->plan->zigzag)
+        return false;
+    str_putf(says, "the sequence is dealt out to %s so that a causal mask leaves all equal work",
+             over(look, look->plan->zigzag));
+    return true;
+}
+
+/* ---- experts ---- */
+
+static bool is_ep(const Look *look, Str *says)
+{
+    if (!look->named)
+        return false;
+    const Dim *dim = &look->net->dims.at[look->named_dim];
+    str_putf(says, "%lld experts over %d ranks (ep); rows go to whom they name and back",
+             (long long)dim->extent, mesh_extent(&look->plan->mesh, look->named));
+    return true;
+}
+
+static bool is_etp(const Look *look, Str *says)
+{
+    if (look->named_dim == NONE || !look->named_cut)
+        return false;
+    str_putf(says, "each expert over %d ranks (etp)",
+             mesh_extent(&look->plan->mesh, look->named_cut));
+    return true;
+}
+
+static bool routes_to(const Look *look, int64_t choices, Str *says)
+{
+    if (look->named_dim == NONE || look->named_choices != choices || !look->bounded)
+        return false;
+    str_putf(says, "%lld of %lld experts a token, to their capacity", (long long)choices,
+             (long long)look->net->dims.at[look->named_dim].extent);
+    return true;
+}
+
+static bool is_switch(const Look *look, Str *says)
+{
+    return routes_to(look, 1, says);
+}
+
+static bool is_gshard(const Look *look, Str *says)
+{
+    return routes_to(look, 2, says);
+}
+
+static bool is_dropless(const Look *look, Str *says)
+{
+    if (look->named_dim == NONE || look->bounded)
+        return false;
+    str_putf(says, "%lld of %lld experts a token, none dropped", (long long)look->named_choices,
+             (long long)look->net->dims.at[look->named_dim].extent);
+    return true;
+}
+
+/* ---- the chain ---- */
+
+static bool same_rows(const Schedule *a, const Schedule *b)
+{
+    if (a->stages != b->stages || a->chunks != b->chunks || a->micros != b->micros ||
+        (a->delay == NULL) != (b->delay == NULL))
+        return false;
+    for (int c = 0; c < a->chunks; c++)
+        if (a->holder[c] != b->holder[c])
+            return false;
+    for (int s = 0; s < a->stages; s++) {
+        if (a->rows[s].n != b->rows[s].n)
+            return false;
+        for (int i = 0; i < a->rows[s].n; i++) {
+            const Row *x = &a->rows[s].at[i], *y = &b->rows[s].at[i];
+            if (x->part != y->part || x->chunk != y->chunk || x->micro != y->micro ||
+                x->ahead != y->ahead)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Most micro-batches whose forward has begun on a stage before their backward has: what it keeps.
+ */
+static int most_alive(const Schedule *schedule, int stage)
+{
+    int alive = 0, most = 0;
+    for (int i = 0; i < schedule->rows[stage].n; i++) {
+        PartKind part = schedule->rows[stage].at[i].part;
+        alive += part == PART_F;
+        most = alive > most ? alive : most;
+        alive -= part == PART_B || part == PART_W;
+    }
+    return most;
+}
+
+/* The plan's rows are those that the generator of this name makes. */
+static bool runs_as(const Look *look, ScheduleKind kind, Str *says)
+{
+    Arena *arena = look->arena;
+    const Plan *plan = look->plan;
+    const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
+    if (plan->stages < 2 || !rows)
+        return false;
+    const Schedule *made = kind == SCHEDULE_TABLE
+                               ? rows
+                               : schedule_make(arena, diag_new(arena), kind, plan->stages,
+                                               plan->chunks / plan->stages, plan->micro_batches);
+    if (!made || !same_rows(rows, made))
+        return false;
+    str_putf(says, "%d stages", plan->stages);
+    if (plan->chunks > plan->stages)
+        str_putf(says, " of %d chunks", plan->chunks / plan->stages);
+    str_putf(says, ", %d micro-batches", plan->micro_batches);
+    if (rows->delay)
+        str_putf(says, ", never drained: weights %d to %d steps old",
+                 look->it->program->stage[plan->stages - 1].delay,
+                 look->it->program->stage[0].delay);
+    else
+        str_putf(says, "; stage 0 keeps %d at most, the last %d", most_alive(rows, 0),
+                 most_alive(rows, plan->stages - 1));
+    if (schedule_splits(rows))
+        str_put(says, "; gradients of weights fill in");
+    return true;
+}
+
+/* ---- what is kept, in which dtype, moved by what ---- */
+
+static bool remakes_all(const Look *look, Str *says)
+{
+    if (!look->only_inputs || look->remade.n == 0)
+        return false;
+    str_put(says, "a layer keeps what it is handed and runs forward again");
+    return true;
+}
+
+static bool remakes_some(const Look *look, Str *says)
+{
+    enum { MOST = 4 };
+    if (look->only_inputs || look->remade.n == 0)
+        return false;
+    for (int i = 0; i < look->remade.n && i < MOST; i++)
+        str_putf(says, "%s%s", i ? ", " : "", look->remade.at[i]);
+    if (look->remade.n > MOST)
+        str_putf(says, " and %d more", look->remade.n - MOST);
+    str_put(says, " made again in backward");
+    return true;
+}
+
+static bool is_mixed(const Look *look, Str *says)
+{
+    const Recipe *recipe = look->it->program->recipe;
+    if (recipe->activation == recipe->master)
+        return false;
+    str_putf(says, "weights and activations in %s, gradients in %s, masters and moments in %s%s",
+             dtype_text[recipe->activation], dtype_text[recipe->gradient],
+             dtype_text[recipe->master], recipe->scales_loss ? ", the loss scaled" : "");
+    return true;
+}
+
+static bool is_muon(const Look *look, Str *says)
+{
+    const Program *program = look->it->program;
+    int64_t own = 0, all = 0;
+    AtomSet share = 0;
+    for (int s = 0; s < program->stages; s++)
+        for (int g = 0; g < program->stage[s].groups.n; g++) {
+            const Group *group = &program->stage[s].groups.at[g];
+            all += group->elements;
+            own += group->matrix != NONE ? group->elements : 0;
+            share = (AtomSet)(group->matrix != NONE ? share | list_set(&group->share) : share);
+        }
+    if (own == 0)
+        return false;
+    str_putf(says, "whole matrices, %lld %% of the parameters", (long long)(100 * own / all));
+    if (share)
+        str_putf(says, ", dealt out over %s", over(look, share));
+    return true;
+}
+
+static bool is_hybrid(const Look *look, Str *says)
+{
+    AtomSet sequence = (AtomSet)(look->heads | look->ring | look->gather);
+    AtomSet batch = (AtomSet)(look->batch & ~role_of(look, ROLE_TP));
+    int kinds = (batch != 0) + ((look->column & look->row) != 0) + (sequence != 0) +
+                (look->named != 0) + (look->plan->stages > 1);
+    if (kinds < 3)
+        return false;
+    str_putf(says, "%d kinds of parallelism on %d devices", kinds, look->plan->ranks);
+    return true;
+}
+
+/* ---- the table ---- */
+
+typedef struct Recognition {
+    const char *key, *name;
+    bool (*is)(const Look *look, Str *says);
+} Recognition;
+
+static const Recognition recognitions[] = {
+    {"ddp", "data parallel (DDP)", is_ddp},
+    {"dp", "data parallel", is_dp},
+    {"zero1", "ZeRO-1", is_zero1},
+    {"zero2", "ZeRO-2", is_zero2},
+    {"zero3", "ZeRO-3 (FSDP)", is_zero3},
+    {"hsdp", "hybrid sharding (HSDP, MiCS)", is_hsdp},
+    {"hpz", "ZeRO-3 with weights in a node (hpZ)", is_hpz},
+    {"offload", "ZeRO-Offload", is_offload},
+    {"infinity", "ZeRO-Infinity", is_infinity},
+    {"ring", "ring reduction", by_ring},
+    {"tree", "tree reduction", by_tree},
+    {"hierarchical", "hierarchical reduction", by_hierarchy},
+    {"nvls", "reduction in the switch (NVLS)", by_switch},
+    {"server", "parameter server", by_server},
+    {"tp", "tensor parallel (Megatron)", is_tp},
+    {"vocabulary", "vocabulary parallel", is_vocabulary},
+    {"sp", "sequence parallel", is_sp},
+    {"tp_ring", "overlapped tensor parallel", is_overlapped},
+    {"cp_gather", "context parallel, gathered", is_cp_gather},
+    {"cp_heads", "context parallel by heads (Ulysses)", is_cp_heads},
+    {"cp_ring", "ring attention", is_cp_ring},
+    {"zigzag", "zigzag order", is_zigzag},
+    {"ep", "expert parallel", is_ep},
+    {"etp", "expert tensor parallel", is_etp},
+    {"switch", "Switch routing", is_switch},
+    {"gshard", "GShard routing", is_gshard},
+    {"dropless", "dropless routing", is_dropless},
+};
+
+static const Recognition settings[] = {
+    {"recompute_full", "full recomputation", remakes_all},
+    {"recompute_selective", "selective recomputation", remakes_some},
+    {"mixed", "mixed precision", is_mixed},
+    {"muon", "Muon", is_muon},
+    {"hybrid", "hybrid", is_hybrid},
+};
+
+static void recognise(Look *look, const Recognition *row, Techniques *ret)
+{
+    Str says = str_new(look->arena);
+    if (row->is(look, &says))
+        vec_push(look->arena, ret) = (Technique){row->key, row->name, says.at};
+}
+
+/* The name that the plan has for its rows, where it is right: short schedules are several. */
+static void recognise_rows(Look *look, Techniques *ret)
+{
+    for (int i = -1; i < SCHEDULE_COUNT; i++) {
+        ScheduleKind kind = i < 0 ? look->plan->schedule : (ScheduleKind)i;
+        Str says = str_new(look->arena);
+        if ((i < 0 && kind == SCHEDULE_TABLE) || !runs_as(look, kind, &says))
+            continue;
+        vec_push(look->arena, ret) =
+            (Technique){schedule_text[kind], schedule_info[kind].title, says.at};
+        return;
+    }
+}
+
+Techniques techniques_of(Arena *arena, const Assessment *it)
+{
+    Look look = look_at(arena, it);
+    Techniques found = {0};
+    for (size_t i = 0; i < sizeof recognitions / sizeof *recognitions; i++)
+        recognise(&look, &recognitions[i], &found);
+    recognise_rows(&look, &found);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        recognise(&look, &settings[i], &found);
+    return found;
+}
