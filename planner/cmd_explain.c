@@ -197,8 +197,8 @@ static bool explain(Cli *cli)
     return good;
 }
 
-/* What needs no search: the collectives one by one, the step drawn. */
-static bool show(Cli *cli)
+/* What needs no search: sections of the report, the collectives one by one, the step drawn. */
+static bool show(Cli *cli, unsigned sections)
 {
     Net *net;
     Plan *plan = plan_load(cli->arena, cli->diag, cli->args[0], &net);
@@ -213,6 +213,8 @@ static bool show(Cli *cli)
         return good;
     }
     Str text = str_new(cli->arena);
+    Report report = {.arena = cli->arena, .it = it, .style = style};
+    report_put(&text, &report, sections);
     if (cli_has(cli, "collectives"))
         collectives_put(&text, cli->arena, it, &style);
     if (cli_has(cli, "timeline"))
@@ -223,6 +225,7 @@ static bool show(Cli *cli)
 int cmd_explain(int argc, char **argv)
 {
     static const CliFlag flags[] = {
+        {"only", "SECTION,...", "instead: of the plan's report head, named, search, 1 to 6", false},
         {"collectives", NULL,
          "instead: every collective that was derived, its bytes and its reason", false},
         {"timeline", NULL, "instead: the step drawn in text, its stages or its streams", false},
@@ -240,6 +243,9 @@ int cmd_explain(int argc, char **argv)
     Cli *cli = cli_begin(&spec, argc, argv);
     if (!cli->ready)
         return cli_end(cli, CLI_USAGE);
-    bool part = cli_has(cli, "collectives") || cli_has(cli, "timeline");
-    return cli_end(cli, (part ? show(cli) : explain(cli)) ? CLI_OK : CLI_INPUT);
+    unsigned sections = 0;
+    if (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections))
+        return cli_end(cli, CLI_USAGE);
+    bool part = sections || cli_has(cli, "collectives") || cli_has(cli, "timeline");
+    return cli_end(cli, (part ? show(cli, sections) : explain(cli)) ? CLI_OK : CLI_INPUT);
 }

@@ -150,6 +150,27 @@ static json_t *derived_json(Arena *arena, const Body *body, const Derived *one)
     return object;
 }
 
+/* How many of a kind, and what they send together. */
+static json_t *kinds_json(const DerivedList *list)
+{
+    json_t *kinds = json_array();
+    for (int kind = 0; kind <= MOVE_PERMUTE; kind++) {
+        int count = 0;
+        int64_t bytes = 0, ns = 0;
+        for (int i = 0; i < list->n; i++)
+            if ((int)list->at[i].inst->move.kind == kind) {
+                count++;
+                bytes += list->at[i].bytes;
+                ns += list->at[i].ns;
+            }
+        if (count)
+            json_array_append_new(kinds, json_pack("{s:s, s:i, s:I, s:I}", "collective",
+                                                   move_text[kind], "count", count, "sent_bytes",
+                                                   (json_int_t)bytes, "ns", (json_int_t)ns));
+    }
+    return kinds;
+}
+
 json_t *collectives_json(Arena *arena, const Assessment *it)
 {
     json_t *layers = json_array(), *object = json_object();
@@ -160,8 +181,9 @@ json_t *collectives_json(Arena *arena, const Assessment *it)
         for (int i = 0; i < list.n; i++)
             json_array_append_new(own, derived_json(arena, body, &list.at[i]));
         json_array_append_new(layers,
-                              json_pack("{s:s, s:i, s:o}", "class", it->net->classes.at[c]->name,
-                                        "links", links_of(it->net, c), "collectives", own));
+                              json_pack("{s:s, s:i, s:o, s:o}", "class",
+                                        it->net->classes.at[c]->name, "links", links_of(it->net, c),
+                                        "kinds", kinds_json(&list), "collectives", own));
     }
     json_object_set_new(object, "layers", layers);
     json_object_set_new(object, "step", traffic_json(arena, it));

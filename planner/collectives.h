@@ -12,8 +12,9 @@
  * layer, how many bytes a rank sends, ns alone, by which algorithm, and why. Behind them what a
  * step moves besides: gradients, weights, messages between stages. */
 void collectives_put(Str *str, Arena *arena, const Assessment *assessment, const Style *style);
-/* {"layers": [{class, links, collectives: [{part, collective, of, over, sent_bytes, ns, algorithm,
- * why}]}], "step": traffic}: a new reference. Bytes and ns are of one layer and micro-batch. */
+/* {"layers": [{class, links, kinds: [{collective, count, sent_bytes, ns}], collectives: [{part,
+ * collective, of, over, sent_bytes, ns, algorithm, why}]}], "step": traffic}: a new reference.
+ * Bytes and ns are of one layer and micro-batch. */
 json_t *collectives_json(Arena *arena, const Assessment *assessment);
 
 #endif

@@ -8,7 +8,7 @@
 void report_question(Str *str, const Report *report, const char *title, const char *aside)
 {
     const Style *style = &report->style;
-    str_putf(str, "\n%s%s%s", style->bold, title, style->off);
+    str_putf(str, "%s%s%s%s", str->n ? "\n" : "", style->bold, title, style->off);
     if (aside && *aside)
         str_putf(str, "  %s%s%s", style->dim, aside, style->off);
     str_putc(str, '\n');

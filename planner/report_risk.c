@@ -186,10 +186,11 @@ static void add_checkpoint(Risks *risks, const Report *report)
              arena_printf(arena, "%s to write", str_gib(arena, at.checkpoint_bytes)),
              arena_printf(arena,
                           "%s in all (%s parameters with their optimizer state), written by %s "
-                          "devices in about %s [estimated].",
+                          "device%s in about %s [estimated].",
                           str_gib(arena, at.checkpoint_bytes),
                           str_commas(arena, net_param_count(it->net)),
-                          str_commas(arena, at.writers), text_span(arena, at.write_s)));
+                          str_commas(arena, at.writers), at.writers == 1 ? "" : "s",
+                          text_span(arena, at.write_s)));
     add_risk(risks, report, "failures",
              arena_printf(arena, "one in %s", text_span(arena, at.mtbf_s)),
              arena_printf(arena,

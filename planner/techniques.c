@@ -391,11 +391,13 @@ static bool runs_as(const Look *look, ScheduleKind kind, Str *says)
     str_putf(says, "%d stages", plan->stages);
     if (plan->chunks > plan->stages)
         str_putf(says, " of %d chunks", plan->chunks / plan->stages);
-    str_putf(says, ", %d micro-batches", plan->micro_batches);
-    if (rows->delay)
-        str_putf(says, ", never drained: weights %d to %d steps old",
-                 look->it->program->stage[plan->stages - 1].delay,
-                 look->it->program->stage[0].delay);
+    str_putf(says, ", %d micro-batch%s", plan->micro_batches, plan->micro_batches == 1 ? "" : "es");
+    int first = look->it->program->stage[0].delay,
+        last = look->it->program->stage[plan->stages - 1].delay;
+    if (rows->delay && first == last)
+        str_putf(says, ", never drained: weights %d step%s old", first, first == 1 ? "" : "s");
+    else if (rows->delay)
+        str_putf(says, ", never drained: weights %d to %d steps old", last, first);
     else
         str_putf(says, "; stage 0 keeps %d at most, the last %d", most_alive(rows, 0),
                  most_alive(rows, plan->stages - 1));
