@@ -203,8 +203,8 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
-        bool asked = cli->json || sections >> SECTION_LADDER & 1;
-        bool climb = ((!cli->quiet && asked) || cli_has(cli, "html")) && problem->ranks > 1;
+        bool asked = !cli->quiet && sections >> SECTION_LADDER & 1;
+        bool climb = (asked || cli_has(cli, "html")) && problem->ranks > 1;
         int rungs = climb ? ladder_climb(search, problem, ladder) : 0;
         if (pins->zero > 0 && answer.it->pins.dp * answer.it->pins.cp == 1) {
             diag_warning(cli->diag, NO_SPAN,

@@ -43,7 +43,7 @@ class Shop:
         return result.stdout
 
     def table(self, words):
-        result = subprocess.run([self.lplan, *words[1:], "--json"], cwd=self.folder, stdin=subprocess.DEVNULL,
+        result = subprocess.run([self.lplan, *words[1:], "--json", "--only", "head"], cwd=self.folder, stdin=subprocess.DEVNULL,
                                 capture_output=True, text=True, check=True, timeout=600)
         return json.loads(result.stdout)
 

@@ -5,7 +5,10 @@
 #
 #     count_results.py --unsteady LOG    names of the failed tests that start MPI jobs
 #
-# Those are tried once more, alone, into again.json beside the log: a dozen processes on a busy machine
+# A table in the comments of a test (`# table: title`, lines that begin with `# `) is shown before the count: of
+# several with one title the one with most rows that ran.
+#
+# Failed MPI jobs are tried once more, alone, into again.json beside the log: a dozen processes on a busy machine
 # may starve each other. What the second try says counts, and the first is shown: a test that is
 # named here twice has a fault.
 import json
@@ -16,6 +19,8 @@ import sys
 SAID_LINES = 12  # of a failed test: the end of a long log is what a reader sees first
 GOOD = {"OK", "EXPECTEDFAIL"}
 TAP_LINE = re.compile(r"^(not )?ok \d+", re.MULTILINE)
+TABLE = re.compile(r"^# table: (.*)\n((?:# .*\n)+)", re.MULTILINE)
+TABLE_RAN = re.compile(r" \d+/\d+ ")
 TAP_SKIP = re.compile(r"^ok \d+.*# SKIP", re.MULTILINE | re.IGNORECASE)
 
 
@@ -48,13 +53,22 @@ def say(path, record, word):
     print(f"{word}: {path.split('/')[0]}: {record['name']} ({record['result']})")
 
 
+def put_tables(record, tables):
+    """Keeps the tables of a test by their titles."""
+    for match in TABLE.finditer(record.get("stdout") or ""):
+        rows = match.group(2)
+        ran = len(TABLE_RAN.findall(rows))
+        if ran >= tables.get(match.group(1), (0, ""))[0]:
+            tables[match.group(1)] = ran, rows
+
+
 def main():
     if sys.argv[1] == "--unsteady":
         print(*{record["name"].split(" / ")[-1] for record in records_of(sys.argv[2])
                 if count_test(record)[1] and is_job(record)})
         return 0
     passed, failed = int(sys.argv[1]), int(sys.argv[2])
-    skipped = []
+    skipped, tables = [], {}
     for path in sys.argv[3:]:
         try:
             records = records_of(path)
@@ -71,6 +85,7 @@ def main():
             if record["name"] in again and count_test(record)[1]:
                 say(path, record, "unsteady, tried again")
                 record = again[record["name"]]
+            put_tables(record, tables)
             good, bad, left_out = count_test(record)
             passed += good
             failed += bad
@@ -78,6 +93,9 @@ def main():
                 say(path, record, "FAILED")
             if left_out:
                 skipped.append(record["name"])
+    for title, (_, rows) in tables.items():
+        print(f"\n{title}")
+        print(re.sub(r"^# ", "  ", rows, flags=re.MULTILINE))
     if skipped:
         print("skipped: " + ", ".join(sorted(set(skipped))))
     print(f"{passed} passed, {failed} failed")

@@ -63,6 +63,7 @@ class Table:
             self.wrong.append(f"{name}: {noticed} of {tried} faults noticed on {len(plans)} plans")
 
     def say(self):
+        print("# table: bugs that other systems shipped: plans run, faults of their kind put in and noticed")
         print(f"# {'id':4} {'plans':>5} {'faults':>8}  what went wrong elsewhere; what the row waits for")
         for name in IDS:
             line = self.lines.get(name)

@@ -27,6 +27,9 @@ CASES = [
 ]
 
 
+TABLE = "ok 1 - x\n# table: bugs\n# id\n# T01 {0}/{0} b\n# 1 live\nok 2 - y\n"
+
+
 def count(records, builds):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "testlog.json")
@@ -36,18 +39,23 @@ def count(records, builds):
                     file.write(json.dumps({"name": name, "result": result, "stdout": stdout}) + "\n")
         result = subprocess.run([sys.executable, COUNTER, *map(str, builds), path],
                                 capture_output=True, text=True, check=False)
-    return result.stdout.splitlines()[-1], result.returncode
+    return result.stdout.splitlines()[-1], result.returncode, result.stdout
 
 
 def main():
     failed = False
     for number, (what, records, builds, line, code) in enumerate(CASES, 1):
-        got = count(records, builds)
+        got = count(records, builds)[:2]
         good = got == (line, code)
         failed |= not good
         print(f"{'ok' if good else 'not ok'} {number} - {what}")
         if not good:
             print(f"# {got} instead of {(line, code)}")
+    shown = count([("a", "OK", TABLE.format(1)), ("b", "OK", TABLE.format(2)), ("c", "OK", TABLE.format("-"))],
+                  (0, 0))[2]
+    good = shown.count("bugs") == 1 and "T01 2/2 b" in shown and "T01 1/1" not in shown
+    failed |= not good
+    print(f"{'ok' if good else 'not ok'} {len(CASES) + 1} - the fullest table of a title is shown, before the count")
     sys.exit(1 if failed else 0)
 
 
