@@ -138,22 +138,31 @@ static bool is_hpz(const Look *look, Str *says)
     return true;
 }
 
-static bool state_is_in(const Look *look, Memory memory, Str *says)
+/* What lives in a memory behind the device's, of what steps or of what backward reads. */
+static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
 {
-    if (look->plan->state_memory != memory)
+    if (look->plan->memory[kept] != memory)
         return false;
-    str_putf(says, "optimizer state in %s, brought to the update and back", memory_text[memory]);
+    str_putf(says, "%s in %s, brought to %s and back",
+             kept == KEPT_SAVED ? "what layers keep for backward" : "optimizer state",
+             memory_text[memory], kept == KEPT_SAVED ? "it" : "the update");
     return true;
 }
 
 static bool is_offload(const Look *look, Str *says)
 {
-    return state_is_in(look, MEMORY_DRAM, says);
+    return lives_in(look, KEPT_STATE, MEMORY_DRAM, says);
 }
 
 static bool is_infinity(const Look *look, Str *says)
 {
-    return state_is_in(look, MEMORY_NVME, says);
+    return lives_in(look, KEPT_STATE, MEMORY_NVME, says);
+}
+
+static bool is_spilled(const Look *look, Str *says)
+{
+    return lives_in(look, KEPT_SAVED, MEMORY_DRAM, says) ||
+           lives_in(look, KEPT_SAVED, MEMORY_NVME, says);
 }
 
 /* ---- sums of gradients ---- */
@@ -489,6 +498,7 @@ static const Recognition recognitions[] = {
     {"hpz", "ZeRO-3 with weights in a node (hpZ)", is_hpz},
     {"offload", "ZeRO-Offload", is_offload},
     {"infinity", "ZeRO-Infinity", is_infinity},
+    {"activation_offload", "activation offload", is_spilled},
     {"ring", "ring reduction", by_ring},
     {"tree", "tree reduction", by_tree},
     {"hierarchical", "hierarchical reduction", by_hierarchy},

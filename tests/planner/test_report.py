@@ -94,6 +94,72 @@ def test_json_keys():
             assert sum(stage["spent_ns"].values()) == predicted["step_ns"], stage
 
 
+def named(report):
+    return {one["key"] for one in report["techniques"]}
+
+
+def test_sections():
+    whole = steady(good("plan", *SMALL, "--pin", "pp=2,tp=2,sp=1"))
+    parts = [steady(good("plan", *SMALL, "--pin", "pp=2,tp=2,sp=1", "--only", words))
+             for words in ("head,named,search", "1,2,3", "4,5,6,ladder")]
+    assert "\n".join(parts) == whole, parts
+    with tempfile.TemporaryDirectory() as folder:
+        path = plan_file(folder, "a.json", *SMALL, "--pin", "pp=2,tp=2,sp=1")
+        assert good("explain", path, "--only", "1,2,3") == parts[1]
+        wrong = run("explain", path, "--only", "7")
+        assert wrong.returncode == 2 and "sections are head" in wrong.stderr, wrong
+    wrong = run("plan", *SMALL, "--collectives", "ring,threes")
+    assert wrong.returncode == 1 and "did you mean 'tree'" in wrong.stderr, wrong
+
+
+def test_collectives_are_those_of_the_step():
+    """What the bodies' lists send, times layers and micro-batches, is what the simulated Steps sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        for pins in ("tp=4,sp=1,mbs=1", "cp=2,tp=2,sp=1,cp_by=gather,mbs=2"):
+            path = plan_file(folder, "a.json", *SMALL, "--pin", pins)
+            micros = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["micro_batches"]
+            told = json.loads(good("explain", path, "--collectives", "--json"))
+            listed, sent = {}, {}
+            for layer in told["layers"]:
+                for one in layer["collectives"]:
+                    assert one["why"] and one["ns"] > 0, one
+                    times = layer["links"] * micros
+                    count, size = listed.get(one["collective"], (0, 0))
+                    listed[one["collective"]] = count + times, size + times * one["sent_bytes"]
+            for row in told["step"]:
+                if row["in_layers"]:
+                    count, size = sent.get(row["collective"], (0, 0))
+                    sent[row["collective"]] = count + row["count"], size + row["sent_bytes"]
+            assert listed == sent and listed, (pins, listed, sent)
+            text = good("explain", path, "--collectives", "--timeline")
+            assert all(kind in text for kind in listed) and "a column is" in text, text
+
+
+def test_techniques_are_recognised_in_plans():
+    """By what the plan says: another home, other rows, and the name is another one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(plan_file(folder, "a.json", *SMALL, "--pin", "dp=4,zero=1,mbs=1"))
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        plan.pop("pins"), plan.pop("predicted")
+        for change, there, gone in [({}, "zero1", "ddp"), ({"state_atoms": []}, "ddp", "zero1"),
+                                    ({"gradient_atoms": plan["state_atoms"]}, "zero2", "zero1")]:
+            path.write_text(json.dumps({**plan, **change}), encoding="utf-8")
+            keys = named(json.loads(good("explain", path, "--json")))
+            assert there in keys and gone not in keys, (change, keys)
+        rows = os.path.join(folder, "rows.csv")
+        pins = "pp=4,dp=1,tp=1,mbs=1,schedule="
+        report = json.loads(good("plan", *SMALL, "--pin", pins + "1f1b", "--schedule-csv", rows, "--json"))
+        assert "1f1b" in named(report)
+        again = json.loads(good("plan", *SMALL, "--pin", pins + rows, "--json"))
+        assert again["placement"]["schedule"] == "table" and "1f1b" in named(again), named(again)
+        lines = pathlib.Path(rows).read_text(encoding="utf-8").splitlines()
+        assert "3F0,3B0,3F1,3B1" in lines[3], lines
+        lines[3] = lines[3].replace("3F0,3B0,3F1,3B1", "3F0,3F1,3B0,3B1")
+        pathlib.Path(rows).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        other = json.loads(good("plan", *SMALL, "--pin", pins + rows, "--json"))
+        assert "table" in named(other) and "1f1b" not in named(other), named(other)
+
+
 def test_same_input_same_plan():
     with tempfile.TemporaryDirectory() as folder:
         first = plan_file(folder, "a.json", *EIGHT_B)
