@@ -179,13 +179,17 @@ static const char *rows_text(BodyPrinter *p, const Inst *inst)
     long long n = list_extent(&p->t->plan->mesh, &move->atoms),
               named = net->dims.at[net->dims.at[value->dim[axis]].among].extent / n;
     p->t->routes.rows = true;
+    const Copy *by = body_copy(p, inst->in[inst->ins - 1]);
+    RouteRuns runs = route_runs(p->body->mesh, move, by->local, axis + 1);
+    const char *cuts = move->tail > 0 ? arena_printf(p->t->arena, ", .cuts = %lld, .run = %lld",
+                                                     (long long)runs.cuts, (long long)runs.run)
+                                      : "";
     return arena_printf(p->t->arena,
                         "&(const LpRows){.rows = %lld, .members = %lld, .me = %s, .named = %lld, "
-                        ".elements = %lld, .width = %d, .room = %lld}",
-                        (long long)body_copy(p, inst->in[inst->ins - 1])->elements, n,
-                        index_text(p, &move->atoms), named,
+                        ".elements = %lld, .width = %d, .room = %lld%s}",
+                        (long long)by->elements, n, index_text(p, &move->atoms), named,
                         (long long)body_extent(ragged, axis + 1, value->axes),
-                        dtype_bytes(ragged->dtype), (long long)ragged->local[axis]);
+                        dtype_bytes(ragged->dtype), (long long)ragged->local[axis], cuts);
 }
 
 /* A call that counts the rows of this rank's block, for which there may be no room. */

@@ -403,6 +403,42 @@ static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent,
     return true;
 }
 
+void degrees_of_experts(int ep, int etp, Degrees *ret)
+{
+    int apart = etp > 0 && etp < ret->tp ? ret->tp / etp : 1, rest = ep > 1 ? ep : 1;
+    ret->tp_etp = apart > 1 ? etp : 0;
+    ret->etp = etp > ret->tp ? etp / ret->tp : 1;
+    ret->tp_ep = rest < apart ? rest : apart;
+    rest /= ret->tp_ep;
+    bool cp = apart > 1 && ret->cp > 1 && rest % ret->cp == 0 && ret->dp % rest != 0;
+    ret->cp_ep = cp ? ret->cp : 1;
+    ret->ep = rest / ret->cp_ep;
+}
+
+/* Appends the atoms of tp, from the nearest ranks on: those that share a KV group, where the heads
+ * ask for it, and those that cut each expert, share experts or do neither. */
+static bool put_tp(Mesh *mesh, const Cluster *cluster, const Degrees *degrees, int group,
+                   int *stride)
+{
+    int cuts = degrees->tp_etp > 0 ? degrees->tp_etp : degrees->tp;
+    int shares = degrees->tp_etp > 0 && degrees->tp_ep > 1 ? cuts * degrees->tp_ep : cuts;
+    int end[4] = {group, cuts, shares, degrees->tp};
+    for (int at = 1; at < degrees->tp;) {
+        int next = degrees->tp, first = mesh->n;
+        for (int i = 0; i < 4; i++)
+            next = end[i] > at && end[i] < next ? end[i] : next;
+        if (next % at != 0 || !put_atoms(mesh, cluster, ROLE_TP, next / at, stride))
+            return false;
+        AtomSet atoms = (AtomSet)((1u << mesh->n) - (1u << first));
+        if (at >= cuts && at < shares)
+            mesh->ep |= atoms;
+        else if (at >= shares)
+            mesh->edp |= atoms;
+        at = next;
+    }
+    return true;
+}
+
 bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh *ret)
 {
     Mesh mesh = {0};
@@ -410,18 +446,17 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     /* where the KV heads do not divide by tp, the minor atom shares a KV group and the major one
      * splits the groups */
     int groups = degrees->kv_heads > 0 ? (int)gcd(tp, degrees->kv_heads) : tp;
+    AtomSet *cp = degrees->cp_ep > 1 ? &mesh.ep : NULL;
     const struct {
         Role role;
         int extent;
         AtomSet *too;
-    } part[] = {{ROLE_TP, tp / groups, NULL},
-                {ROLE_TP, groups, NULL},
-                {ROLE_CP, degrees->cp_heads, NULL},
-                {ROLE_CP, degrees->cp / degrees->cp_heads, NULL},
+    } part[] = {{ROLE_CP, degrees->cp_heads, cp},
+                {ROLE_CP, degrees->cp / degrees->cp_heads, cp},
                 {ROLE_DP, etp, &mesh.etp},
                 {ROLE_DP, degrees->ep, &mesh.ep},
                 {ROLE_DP, degrees->dp / degrees->ep / etp, NULL}};
-    bool good = true;
+    bool good = put_tp(&mesh, cluster, degrees, tp / groups, &stride);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         int first = mesh.n;
         good = good && put_atoms(&mesh, cluster, part[i].role, part[i].extent, &stride);
@@ -431,6 +466,8 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     if (!good) {
         diag_error(diag, NO_SPAN, "tp %d x cp %d x dp %d needs more than %d atoms", tp, degrees->cp,
                    degrees->dp, MAX_ATOMS);
+        if (degrees->tp_etp > 0 && (tp / groups) % degrees->tp_etp != 0)
+            diag_help(diag, "etp and the ranks that share a KV group must divide one another");
         return false;
     }
     *ret = mesh;

@@ -129,26 +129,28 @@ void plan_share_rows(Plan *plan, const Net *net)
 
 /* ---- text ---- */
 
+static const char *const expert_text[] = {"ep", "etp", "edp"};
+
 void mesh_put_roles(json_t *object, const Mesh *mesh, int atom)
 {
     json_object_set_new(object, "role", json_string(role_text[mesh->atom[atom].role]));
-    for (int e = ROLE_EP; e <= ROLE_ETP; e++)
-        if ((e == ROLE_EP ? mesh->ep : mesh->etp) >> atom & 1)
-            json_object_set_new(object, "experts", json_string(role_text[e]));
+    const AtomSet set[] = {mesh->ep, mesh->etp, mesh->edp};
+    for (int e = 0; e < 3; e++)
+        if (set[e] >> atom & 1)
+            json_object_set_new(object, "experts", json_string(expert_text[e]));
 }
 
 bool mesh_read_roles(Json object, Mesh *mesh, int atom)
 {
-    static const char *const shared[] = {"ep", "etp"};
     int role, experts = NONE;
     if (!json_word(json_get(object, "role"), role_text, ROLE_COUNT, &role) ||
         (json_has(object, "experts") &&
-         !json_word(json_get(object, "experts"), shared, 2, &experts)))
+         !json_word(json_get(object, "experts"), expert_text, 3, &experts)))
         return false;
     mesh->atom[atom].role = (Role)role;
-    AtomSet *set = experts == 1 ? &mesh->etp : &mesh->ep;
+    AtomSet *set[] = {&mesh->ep, &mesh->etp, &mesh->edp};
     if (experts != NONE)
-        *set = (AtomSet)(*set | 1u << atom);
+        *set[experts] = (AtomSet)(*set[experts] | 1u << atom);
     return true;
 }
 
@@ -177,7 +179,7 @@ bool class_read_mesh(Json list, const Plan *plan, ClassPlan *ret)
     }
     Mesh *mesh = ARENA_NEW(plan->arena, Mesh);
     *mesh = plan->mesh;
-    mesh->ep = mesh->etp = 0;
+    mesh->ep = mesh->etp = mesh->edp = 0;
     ret->mesh = mesh;
     for (int a = 0; a < mesh->n; a++)
         if (!json_want_object(json_at(list, a)) || !json_only_keys(json_at(list, a), keys, 2) ||
@@ -206,10 +208,10 @@ bool plan_text_is_routed(Json root)
 
 bool plan_is_routed(const Plan *plan, const Net *net)
 {
-    AtomSet shared = plan->mesh.ep | plan->mesh.etp;
+    bool routed = mesh_has_experts(&plan->mesh);
     for (int c = 0; c < net->classes.n; c++)
-        shared |= plan_mesh(plan, c)->ep | plan_mesh(plan, c)->etp;
-    return shared != 0;
+        routed |= mesh_has_experts(plan_mesh(plan, c));
+    return routed;
 }
 
 json_t *plan_parts_json(const Plan *plan, const Net *net)

@@ -89,12 +89,17 @@ static bool verify_counts(const Verify *v)
 static bool verify_roles(const Verify *v, const Mesh *mesh, Json list)
 {
     for (int a = 0; a < mesh->n; a++) {
-        bool once = !(mesh->ep & mesh->etp & 1u << a);
-        if (!((mesh->ep | mesh->etp) >> a & 1) || (mesh->atom[a].role == ROLE_DP && once))
+        int roles = (mesh->ep >> a & 1) + (mesh->etp >> a & 1) + (mesh->edp >> a & 1);
+        Role role = mesh->atom[a].role;
+        bool fits = (role == ROLE_DP || !(mesh->etp >> a & 1)) &&
+                    (role == ROLE_TP || !(mesh->edp >> a & 1));
+        if (roles == 0 || (roles == 1 && fits && role <= ROLE_DP))
             continue;
         fault(v, at_key(at_index(list, a), "experts"),
-              SAY(v, "atom a%d shares experts and has role %s", a, role_text[mesh->atom[a].role]));
-        diag_help(v->diag, "the ranks that share experts are data-parallel: role dp");
+              SAY(v, "atom a%d has role %s, and another in layers of experts than it may have", a,
+                  role_text[role]));
+        diag_help(v->diag, "ranks that share experts (ep) are those of tp, cp or dp; of these dp "
+                           "may cut each expert too (etp), and tp hold the same (edp)");
         return false;
     }
     return true;

@@ -193,7 +193,7 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     str_putf(&text, "dp %d x pp %d", pins->dp, pins->pp);
     if (pins->ep > 1)
         str_putf(&text, ", ep %d", pins->ep);
-    if (pins->etp > pins->tp)
+    if (pins->etp > 0 && pins->etp != pins->tp)
         str_putf(&text, ", etp %d", pins->etp);
     if (pins->ep > 1 && pins->room > 0 && !brief)
         str_putf(&text, " (room %d %%)", pins->room);

@@ -365,14 +365,13 @@ Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Varia
     deck->variant = variant;
     deck->key = *key;
     deck->mesh = variant->mesh;
-    int ep = key->ep > 1 ? key->ep : 1;
+    int ep = key->ep > 1 ? key->ep : 1, dp = spread_dp_ep(&variant->key.spread, ep);
     Degrees degrees =
-        spread_degrees(&variant->key.spread, ep * variant->key.spread.etp, variant->net);
-    degrees.ep = ep;
+        spread_degrees(&variant->key.spread, dp * variant->key.spread.etp, ep, variant->net);
     if (ep > 1 && (!experts_divide(variant->net, ep) ||
                    !mesh_build(diag_new(arena), problem->cluster, &degrees, &deck->mesh)))
         return NULL;
-    int64_t batch = variant->net->dims.at[variant->net->batch].extent * key->micro_batch * ep;
+    int64_t batch = variant->net->dims.at[variant->net->batch].extent * key->micro_batch * dp;
     deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
     if (ep > 1)
         deck->net->room_percent = key->room > 0 ? key->room : 0;

@@ -213,39 +213,86 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
     return order_fits(diag, sequence, pins);
 }
 
-bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
+/* Ranks of tp that do not cut experts have parts of the sequence where experts are, and share them
+ * before dp ranks do. */
+static bool apart_fits(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    int64_t sequence = problem->job.sequence, parts = pins->tp * (pins->cp > 1 ? pins->cp : 1);
+    Degrees degrees = {.tp = pins->tp,
+                       .cp = pins->cp > 1 ? pins->cp : 1,
+                       .dp = pins->dp > 0 ? pins->dp : 1};
+    degrees_of_experts(pins->ep, pins->etp, &degrees);
+    int ep = pins->ep > 1 ? pins->ep : 1, apart = pins->tp / pins->etp;
+    if (sequence % parts != 0) {
+        diag_error(diag, NO_SPAN,
+                   "pin etp=%d beside tp=%d: a sequence of %lld does not divide by the %lld ranks "
+                   "whose experts have parts of it",
+                   pins->etp, pins->tp, (long long)sequence, (long long)parts);
+        diag_help(diag, "pad the sequence to %lld, or use etp=%d",
+                  (long long)((sequence + parts - 1) / parts * parts), pins->tp);
+        return false;
+    }
+    if (apart % degrees.tp_ep == 0 && degrees.tp_ep * degrees.cp_ep * degrees.ep == ep &&
+        (pins->dp <= 0 || pins->dp % degrees.ep == 0))
+        return true;
+    diag_error(diag, NO_SPAN, "pins ep=%d and etp=%d do not fit tp %d x cp %d x dp %d", ep,
+               pins->etp, pins->tp, degrees.cp, degrees.dp);
+    diag_help(diag, "ep is a divisor of tp / etp = %d, or that times a divisor of dp", apart);
+    return false;
+}
+
+/* So many ranks of dp share experts, and cut each beside those of tp. */
+static bool expert_ranks_fit(Diag *diag, const Problem *problem, const Pins *pins)
 {
     int etp = pins->etp > 0 && pins->tp > 0 ? pins->etp : 1, tp = etp > 1 ? pins->tp : 1;
+    int ep = pins->ep > 1 ? pins->ep : 1;
+    if (pins->etp > 0 && pins->tp > 0 && pins->etp % pins->tp != 0 && pins->tp % pins->etp != 0) {
+        diag_error(diag, NO_SPAN, "pins etp=%d and tp=%d: neither divides the other", pins->etp,
+                   pins->tp);
+        diag_help(diag, "the ranks of tp cut each expert, or some of them, or dp ranks beside them "
+                        "too: use etp=%d",
+                  pins->tp);
+        return false;
+    }
+    if (pins->etp > 0 && pins->etp < pins->tp)
+        return apart_fits(diag, problem, pins);
+    if (etp > tp && pins->cp > 1) {
+        diag_error(diag, NO_SPAN, "pin etp=%d beside cp=%d: rows that are kept may not divide",
+                   pins->etp, pins->cp);
+        diag_help(diag, "use cp=1, or cut experts by tp alone and share them by ep");
+        return false;
+    }
+    if (pins->dp > 0 && etp > tp && pins->dp % (etp / tp * ep) != 0) {
+        diag_error(diag, NO_SPAN, "pins ep=%d and etp=%d do not divide tp %d x dp %d", ep,
+                   pins->etp, pins->tp, pins->dp);
+        diag_help(diag, "ep x etp must divide the ranks of a stage");
+        return false;
+    }
+    if (pins->dp > 0 && pins->dp % ep != 0) {
+        diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", ep, pins->dp);
+        diag_help(diag, "data-parallel ranks share the experts: use a divisor of dp%s",
+                  pins->tp > 1 ? ", or let ranks of tp share them: etp=1" : "");
+        return false;
+    }
+    return true;
+}
+
+bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    int etp = pins->etp > 0 && pins->tp > 0 ? pins->etp : pins->tp;
     if (pins->ep <= 1 && pins->etp <= 0)
         return true;
-    if (!problem->routed && (pins->ep > 1 || etp != tp)) {
+    if (!problem->routed && (pins->ep > 1 || etp != pins->tp)) {
         const char *pin = pins->ep > 1 ? "ep" : "etp";
         diag_error(diag, NO_SPAN, "pin %s=%d: %s has no experts", pin,
                    pins->ep > 1 ? pins->ep : pins->etp, problem->net->name);
         diag_help(diag, "leave %s out", pin);
         return false;
     }
-    if (pins->etp > 0 && pins->tp > 0 && pins->etp % pins->tp != 0) {
-        diag_error(diag, NO_SPAN, "pin etp=%d is no multiple of tp %d", pins->etp, pins->tp);
-        diag_help(diag, "the ranks of tp cut each expert, and dp ranks beside them: use etp=%d",
-                  pins->tp);
+    if (!expert_ranks_fit(diag, problem, pins))
         return false;
-    }
-    if (pins->dp > 0 && etp > tp && pins->dp % (etp / tp * (pins->ep > 1 ? pins->ep : 1)) != 0) {
-        diag_error(diag, NO_SPAN, "pins ep=%d and etp=%d do not divide tp %d x dp %d",
-                   pins->ep > 1 ? pins->ep : 1, pins->etp, pins->tp, pins->dp);
-        diag_help(diag, "ep x etp must divide the ranks of a stage");
-        return false;
-    }
-    if (pins->ep <= 1)
-        return true;
-    if (pins->dp > 0 && pins->dp % pins->ep != 0) {
-        diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", pins->ep, pins->dp);
-        diag_help(diag, "data-parallel ranks share the experts: use a divisor of dp");
-        return false;
-    }
     const Net *net = problem->routed;
-    for (int d = 0; d < net->dims.n; d++) {
+    for (int d = 0; d < net->dims.n && pins->ep > 1; d++) {
         const Dim *dim = &net->dims.at[d];
         int64_t experts = dim->kind == DIM_ROUTED ? net->dims.at[dim->among].extent : 0;
         if (experts % pins->ep == 0)

@@ -33,9 +33,27 @@ static void lift_axis(const Lift *lift, AtomList *list)
         list->at[list->n++] = own.at[i];
 }
 
+/* What shares experts cuts rows alone, whatever it cuts of their tokens. */
+static void lift_shared(const Lift *lift, const Value *value, int routed, Placement *place)
+{
+    AtomSet shared = lift->mesh->ep & (AtomSet)~lift_atoms(lift);
+    for (int a = 0; a < value->axes; a++) {
+        AtomList own = place->shard[a];
+        place->shard[a] = (AtomList){0};
+        for (int i = 0; i < own.n; i++)
+            if (!(shared >> own.at[i] & 1))
+                place->shard[a].at[place->shard[a].n++] = own.at[i];
+    }
+    for (int atom = lift->low - 1; atom >= 0; atom--)
+        if (shared >> atom & 1)
+            place->shard[routed].at[place->shard[routed].n++] = (int8_t)atom;
+}
+
 /* Rows hold whole tokens: what cut them cuts the last axis instead, where it can. */
 static void lift_off_tokens(const Lift *lift, const Value *value, int axis, Placement *place)
 {
+    if (list_set(&place->shard[axis]) & lift->mesh->edp)
+        return;
     AtomList *last = &place->shard[value->axes - 1], was = place->shard[axis];
     if (!(list_set(&was) & (role_atoms(lift->mesh, ROLE_TP) | lift->mesh->etp)))
         return;
@@ -54,6 +72,8 @@ static Placement lift_place(const Lift *lift, ValueId id, const Placement *place
     int routed = rows ? value_routed_axis(lift->net, value) : NONE;
     if (lift->high == lift->low)
         return lifted;
+    if (routed != NONE)
+        lift_shared(lift, value, routed, &lifted);
     for (int a = 0; a < routed; a++)
         lift_off_tokens(lift, value, a, &lifted);
     for (int a = 0; a < value->axes; a++)

@@ -66,7 +66,7 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",chunks=%d", pins->chunks);
     if (pins->ep > 1)
         str_putf(&text, ",ep=%d", pins->ep);
-    if (pins->etp > pins->tp)
+    if (pins->etp > 0 && pins->etp != pins->tp)
         str_putf(&text, ",etp=%d", pins->etp);
     if (pins->ep > 1 && pins->room > 0)
         str_putf(&text, ",room=%d", pins->room);
@@ -198,8 +198,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->holder = rows->holder;
     Net *net = net_resize(arena, key.spread.routed ? problem->routed : problem->net,
                           pins->micro_batch * pins->dp, plan->pad_vocabulary);
-    Degrees degrees = spread_degrees(&key.spread, pins->dp, net);
-    degrees.ep = key.spread.routed ? pins->ep : 1;
+    Degrees degrees = spread_degrees(&key.spread, pins->dp, pins->ep, net);
     if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
         return NULL;
     if (key.spread.zigzag)
@@ -315,7 +314,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
     pins.pp = plan->stages;
     pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));
-    pins.etp = spread.tp * spread.etp;
+    pins.etp = spread.tp_etp > 0 ? spread.tp_etp : spread.tp * spread.etp;
     pins.room = (int)plan->room_percent;
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);

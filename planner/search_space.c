@@ -101,10 +101,11 @@ static void add_experts(Space *space, Pins *pins)
     const Problem *problem = space->problem;
     Diag *quiet = diag_new(space->arena);
     pins->etp = space->pins->etp > 0 ? space->pins->etp : pins->tp;
-    int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? pins->dp : 1;
-    for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= pins->dp; ep++) {
+    int apart = pins->etp < pins->tp ? pins->dp * pins->cp * (pins->tp / pins->etp) : pins->dp;
+    int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? apart : 1;
+    for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= apart; ep++) {
         pins->ep = ep;
-        if (pins->dp % ep == 0 && experts_fit(quiet, problem, pins))
+        if (apart % ep == 0 && experts_fit(quiet, problem, pins))
             add_rooms(space, pins);
     }
 }

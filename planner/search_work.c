@@ -196,7 +196,7 @@ static const WorkForm *form_for(const Work *work, const Pins *pins)
 /* Ranks that have different parts of the experts. */
 static int64_t expert_ranks(const Pins *pins)
 {
-    int64_t each = pins->etp > pins->tp ? pins->etp : pins->tp;
+    int64_t each = pins->etp > 0 ? pins->etp : pins->tp;
     return each * (pins->ep > 1 ? pins->ep : 1);
 }
 

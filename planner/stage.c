@@ -35,8 +35,7 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
                        .dp = dp,
                        .bucket_bytes = PLAN_BUCKET_BYTES};
     Diag *diag = diag_new(arena);
-    Degrees degrees = spread_degrees(&deck->variant->key.spread, dp, deck->net);
-    degrees.ep = deck->key.ep > 1 ? deck->key.ep : 1;
+    Degrees degrees = spread_degrees(&deck->variant->key.spread, dp, deck->key.ep, deck->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &family->mesh))
         return NULL;
     family->homes = homes_preset(&family->mesh, zero, shard);

@@ -74,12 +74,17 @@ static const Placement **tied_homes(Arena *arena, const Variant *variant, int c,
 
 Spread spread_of_pins(const Pins *pins)
 {
+    Degrees degrees = {.tp = pins->tp, .cp = pins->cp, .dp = pins->dp};
+    degrees_of_experts(pins->ep, pins->etp, &degrees);
     Spread spread = {.tp = pins->tp,
                      .cp = pins->cp,
                      .cp_heads = 1,
                      .cp_by = pins->cp > 1 ? pins->cp_by : -1,
                      .routed = pins_routed(pins),
-                     .etp = pins->etp > pins->tp ? pins->etp / pins->tp : 1,
+                     .etp = degrees.etp,
+                     .tp_etp = degrees.tp_etp,
+                     .tp_ep = degrees.tp_ep,
+                     .cp_ep = degrees.cp_ep,
                      .passing = pins->tp > 1 && pins->tp_by == CROSS_RING};
     if (pins->cp > 1 && pins->cp_heads > 1)
         spread.cp_heads = pins->cp_heads;
@@ -91,17 +96,26 @@ bool spread_same(const Spread *a, const Spread *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
            a->routed == b->routed && a->etp == b->etp && a->zigzag == b->zigzag &&
-           a->passing == b->passing;
+           a->passing == b->passing && a->tp_etp == b->tp_etp && a->tp_ep == b->tp_ep &&
+           a->cp_ep == b->cp_ep;
 }
 
-Degrees spread_degrees(const Spread *spread, int dp, const Net *net)
+int spread_dp_ep(const Spread *spread, int ep)
+{
+    return ep > 1 ? ep / (spread->tp_ep * spread->cp_ep) : 1;
+}
+
+Degrees spread_degrees(const Spread *spread, int dp, int ep, const Net *net)
 {
     return (Degrees){.tp = spread->tp,
                      .cp = spread->cp,
                      .dp = dp,
                      .cp_heads = spread->cp_heads,
-                     .ep = 1,
+                     .ep = spread_dp_ep(spread, ep),
                      .etp = spread->etp,
+                     .tp_etp = spread->tp_etp,
+                     .tp_ep = spread->tp_ep,
+                     .cp_ep = spread->cp_ep,
                      .kv_heads = model_kv_heads(net)};
 }
 
@@ -133,6 +147,8 @@ static SolveSetup class_setup(const Width *width, const VariantKey *key, int c,
                         .width = role_atoms(&width->mesh, ROLE_TP),
                         .tokens = (AtomSet)(role_atoms(&width->mesh, ROLE_CP) | width->mesh.etp),
                         .rows = (AtomSet)(role_atoms(&width->mesh, ROLE_TP) | width->mesh.etp),
+                        .shared = width->mesh.ep,
+                        .apart = width->mesh.edp,
                         .heads = spread_heads(&width->spread, &width->mesh),
                         .cross = spread_cross(&width->spread),
                         .pass_by = width->spread.passing,
@@ -272,7 +288,7 @@ bool problem_read(Problem *problem)
 
 bool pins_routed(const Pins *pins)
 {
-    return pins->ep > 1 || pins->etp > pins->tp;
+    return pins->ep > 1 || (pins->etp > 0 && pins->etp != pins->tp);
 }
 
 int problem_imbalance(const Problem *problem)
@@ -295,7 +311,8 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
     width->spread = *spread;
     width->net =
         net_resize(arena, spread->routed ? problem->routed : problem->net, spread->etp, spread->tp);
-    Degrees degrees = spread_degrees(spread, spread->etp, width->net);
+    Degrees degrees =
+        spread_degrees(spread, spread->etp, spread->tp_ep * spread->cp_ep, width->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
         return NULL;
     if (spread->zigzag)
@@ -374,10 +391,15 @@ Spread spread_of_plan(const Plan *plan, const Net *net)
                      .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
                      .cp_heads = 1,
                      .cp_by = -1,
-                     .routed = (plan->mesh.ep | plan->mesh.etp) != 0,
+                     .routed = mesh_has_experts(&plan->mesh),
                      .etp = mesh_extent(&plan->mesh, plan->mesh.etp),
                      .zigzag = plan->zigzag != 0,
                      .passing = passes_on(plan, net, ROLE_TP)};
+    const Mesh *mesh = &plan->mesh;
+    AtomSet tp = role_atoms(mesh, ROLE_TP), apart = (mesh->ep | mesh->edp) & tp;
+    spread.tp_etp = apart ? mesh_extent(mesh, (AtomSet)(tp & ~apart)) : 0;
+    spread.tp_ep = mesh_extent(mesh, mesh->ep & tp);
+    spread.cp_ep = mesh_extent(mesh, mesh->ep & role_atoms(mesh, ROLE_CP));
     if (spread.cp > 1)
         crossing(plan, net, &spread);
     return spread;

@@ -58,6 +58,8 @@ typedef struct Spread {
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
     int etp;              /* dp ranks that cut each expert beside those of tp */
+    int tp_etp;       /* the ranks of tp that cut each expert; 0: all of them, and none shares any */
+    int tp_ep, cp_ep; /* those beside them, and of cp, that share experts; 1: none */
     bool zigzag;          /* the order of the sequence */
     bool passing; /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
 } Spread;
@@ -66,8 +68,10 @@ bool pins_routed(const Pins *pins);
 Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);
 bool spread_same(const Spread *a, const Spread *b);
-/* Of a stage with so many dp ranks beside them, none of which share experts. */
-Degrees spread_degrees(const Spread *spread, int dp, const Net *net);
+/* Of a stage with so many dp ranks beside them, and where `ep` ranks in all share experts. */
+Degrees spread_degrees(const Spread *spread, int dp, int ep, const Net *net);
+/* Of `ep` ranks that share experts those of dp. */
+int spread_dp_ep(const Spread *spread, int ep);
 
 /* What all variants of one width share: the mesh of its atoms, and the moves found on it. */
 typedef struct Width {

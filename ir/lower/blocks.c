@@ -121,17 +121,27 @@ static int route_owner(const Route *route, int64_t row)
     return id >= 0 ? (int)((int64_t)id / route->named) : NONE;
 }
 
+/* Where the i-th row of a member is among all. */
+static int64_t route_row(const Route *route, int member, int64_t i)
+{
+    const RouteRuns *runs = &route->runs;
+    int64_t each = route->rows / route->n / runs->run;
+    return ((member / runs->cuts * each + i / runs->run) * runs->cuts + member % runs->cuts) *
+               runs->run +
+           i % runs->run;
+}
+
 bool route_send(const Route *route, int me, const double *const *from, bool whole, int64_t width,
                 int64_t room, double blank, double *to)
 {
     int64_t each = route->rows / route->n, got = 0;
-    for (int64_t row = 0; row < route->rows; row++) {
+    for (int64_t i = 0; i < route->rows; i++) {
+        int64_t row = route_row(route, (int)(i / each), i % each);
         if (route_owner(route, row) != me)
             continue;
         if (got == room)
             return false;
-        const double *source =
-            whole ? from[0] + row * width : from[row / each] + row % each * width;
+        const double *source = whole ? from[0] + row * width : from[i / each] + i % each * width;
         memcpy(to + got++ * width, source, (size_t)width * sizeof *to);
     }
     for (int64_t e = got * width; e < room * width; e++)
@@ -147,14 +157,14 @@ bool route_back(const Route *route, int me, const double *const *from, int64_t w
     bool fits = true;
     CHECK(sent != NULL);
     memset(to, 0, (size_t)(each * width) * sizeof *to);
-    for (int64_t row = 0; row < route->rows && fits; row++) {
-        int owner = route_owner(route, row);
+    for (int64_t i = 0; i < route->rows && fits; i++) {
+        int owner = route_owner(route, route_row(route, (int)(i / each), i % each));
         if (owner == NONE)
             continue;
         int64_t at = sent[owner]++;
         fits = at < room;
-        if (fits && row / each == me)
-            memcpy(to + row % each * width, from[owner] + at * width, (size_t)width * sizeof *to);
+        if (fits && i / each == me)
+            memcpy(to + i % each * width, from[owner] + at * width, (size_t)width * sizeof *to);
     }
     free(sent);
     return fits;

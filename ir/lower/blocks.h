@@ -14,12 +14,13 @@ typedef struct BlockShape {
 int64_t block_elements(const BlockShape *shape);
 /* Shape after the move of a group of n. */
 BlockShape block_after(const BlockShape *shape, const Move *move, int n);
-/* Rows that go by whom they name (place.h): `rows` choices of all members' tokens together, in the
- * order of members, each of which has `named` things; NaN and negative choices name nobody. */
+/* Rows that go by whom they name (place.h): `rows` choices of all members' tokens together, of
+ * which each has its runs; each has `named` things. NaN and negative choices name nobody. */
 typedef struct Route {
     const double *choice;
     int64_t rows, named;
     int n;
+    RouteRuns runs;
 } Route;
 /* To the member `me`: its rows, of `width` elements, from where the members have their own (or from
  * one block of all, when `whole`), and `blank` up to `room`. False when there is no room. */

@@ -54,6 +54,24 @@ static bool is_axis(int axis)
     return axis >= 0 && axis < MAX_AXES;
 }
 
+/* Rows that come from two axes of their tokens, or go back to them. */
+static bool rows_apply(Placement *place, const Move *move)
+{
+    AtomList batch = {0}, sequence = {0};
+    for (int i = 0; i < move->atoms.n; i++) {
+        AtomList *own = i + move->tail < move->atoms.n ? &batch : &sequence;
+        own->at[own->n++] = move->atoms.at[i];
+    }
+    if (move->tail > move->atoms.n || !is_axis(move->from) || !is_axis(move->to))
+        return false;
+    return move->from == 0 ? list_cut(&place->shard[0], &batch) &&
+                                 list_cut(&place->shard[1], &sequence) &&
+                                 list_join(&place->shard[move->to], &move->atoms)
+                           : move->to == 0 && list_cut(&place->shard[move->from], &move->atoms) &&
+                                 list_join(&place->shard[0], &batch) &&
+                                 list_join(&place->shard[1], &sequence);
+}
+
 bool move_apply(const Placement *before, const Move *move, Placement *ret)
 {
     Placement place = *before;
@@ -72,6 +90,10 @@ bool move_apply(const Placement *before, const Move *move, Placement *ret)
                list_cut(&place.shard[move->from], &move->atoms);
         break;
     case MOVE_ALL_TO_ALL:
+        if (move->tail > 0) {
+            good = rows_apply(&place, move);
+            break;
+        }
         good = is_axis(move->from) && is_axis(move->to) && move->from != move->to &&
                move->atoms.n > 0 && list_cut(&place.shard[move->from], &move->atoms) &&
                list_join(&place.shard[move->to], &move->atoms);
@@ -225,9 +247,19 @@ static bool check_route(Check *check, const Body *body, const Inst *inst)
     const Copy *dense = inst->move.to == axis ? from : to;
     bool good = by->value == graph_route(body->graph, value->dim[axis]) &&
                 choice->axes == axis + 1 && by->place.partial == 0 && by->place.shard[axis].n == 0;
+    AtomList own[2] = {{0}, {0}};
+    int heads = inst->move.atoms.n - inst->move.tail;
+    for (int i = 0; i < inst->move.atoms.n && inst->move.kind != MOVE_SLICE; i++) {
+        AtomList *list = &own[i < heads ? 0 : 1];
+        list->at[list->n++] = inst->move.atoms.at[i];
+    }
+    for (int i = 0; i < inst->move.atoms.n; i++) { /* a member's tokens are those of its roles */
+        Role role = body->mesh->atom[inst->move.atoms.at[i]].role;
+        good &= (i < heads) == (role == ROLE_DP);
+    }
     for (int a = 0; a < axis && good; a++) {
         AtomList tokens = dense->place.shard[a];
-        bool cut = a > 0 || inst->move.kind == MOVE_SLICE || list_cut(&tokens, &inst->move.atoms);
+        bool cut = a > 1 || list_cut(&tokens, &own[a]);
         good = cut && memcmp(&tokens, &by->place.shard[a], sizeof tokens) == 0;
     }
     if (!good)

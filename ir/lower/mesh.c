@@ -98,3 +98,8 @@ AtomSet token_atoms(const Mesh *mesh)
 {
     return (AtomSet)(role_atoms(mesh, ROLE_DP) | role_atoms(mesh, ROLE_CP));
 }
+
+bool mesh_has_experts(const Mesh *mesh)
+{
+    return (mesh->ep | mesh->etp | mesh->edp) != 0;
+}

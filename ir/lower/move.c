@@ -273,7 +273,11 @@ static bool axis_matters(const PathTable *table, const Placement *place, int axi
     int routed = value_routed_axis(table->net, table->value);
     if (axis == routed || (axis < routed && place->shard[routed].n > 0))
         return false;
-    return place->shard[axis].n > 0 || table->to.shard[axis].n > 0;
+    const AtomList *rows = routed != NONE ? &table->to.shard[routed] : NULL;
+    bool sent = false; /* tokens are cut on the way to a ragged cut */
+    for (int i = 0; rows && i < rows->n; i++)
+        sent |= axis == 1 && route_axis(&table->mesh, table->net, table->value, rows->at[i]) == 1;
+    return sent || place->shard[axis].n > 0 || table->to.shard[axis].n > 0;
 }
 
 static void partial_drop(Placement *place, AtomSet atoms)
@@ -340,7 +344,7 @@ static void reach_reductions(PathTable *table, int from, const Placement *place)
         partial_drop(&rest, (AtomSet)set);
         if (set_count((AtomSet)set) > MAX_PER_AXIS)
             continue; /* a group is an AtomList; larger sets reduce in two moves */
-        Move move = {MOVE_ALL_REDUCE, list_of((AtomSet)set), NONE, NONE, {0}, 0, place->monoid};
+        Move move = {MOVE_ALL_REDUCE, list_of((AtomSet)set), NONE, NONE, {0}, 0, place->monoid, 0};
         reach(table, from, &move, &rest);
         move.kind = MOVE_REDUCE_SCATTER;
         do {
@@ -364,7 +368,7 @@ static void reach_suffixes(PathTable *table, int from, const Placement *place, i
     if (routed != NONE && axis <= routed && place->shard[routed].n > 0)
         return;
     for (int k = 0; k < list->n; k++) {
-        Move move = {MOVE_ALL_GATHER, {0}, axis, NONE, {0}, 0, MONOID_NONE};
+        Move move = {MOVE_ALL_GATHER, {0}, axis, NONE, {0}, 0, MONOID_NONE, 0};
         Placement rest = *place;
         for (int i = k; i < list->n; i++) {
             move.atoms.at[move.atoms.n++] = list->at[i];
@@ -397,7 +401,7 @@ static void reach_suffixes(PathTable *table, int from, const Placement *place, i
 
 static void reach_orders(PathTable *table, int from, const Placement *place, int axis)
 {
-    Move move = {MOVE_PERMUTE, place->shard[axis], axis, axis, {0}, 0, MONOID_NONE};
+    Move move = {MOVE_PERMUTE, place->shard[axis], axis, axis, {0}, 0, MONOID_NONE, 0};
     move.order = list_of(list_set(&move.atoms));
     do {
         Placement next = *place;
@@ -410,7 +414,7 @@ static void reach_orders(PathTable *table, int from, const Placement *place, int
 /* Free moves of atoms on which the value is whole. */
 static void reach_free(PathTable *table, int from, const Placement *place, int atom)
 {
-    Move move = {MOVE_SLICE, {1, {(int8_t)atom}}, NONE, NONE, {0}, 0, MONOID_NONE};
+    Move move = {MOVE_SLICE, {1, {(int8_t)atom}}, NONE, NONE, {0}, 0, MONOID_NONE, 0};
     for (int i = 0; i < table->value->axes; i++) {
         Placement next = *place;
         if (!axis_matters(table, place, i) || !list_append(&next.shard[i], &move.atoms))
@@ -435,39 +439,60 @@ static bool list_equal(const AtomList *a, const AtomList *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+/* The atoms of a ragged cut by the axis of the tokens that they are of, those of axis 0 first. */
+static bool route_split(const PathTable *table, const AtomList *atoms, AtomList ret_own[2])
+{
+    memset(ret_own, 0, 2 * sizeof ret_own[0]);
+    for (int i = 0; i < atoms->n; i++) {
+        int axis = route_axis(&table->mesh, table->net, table->value, atoms->at[i]);
+        if (axis == NONE || (axis == 0 && ret_own[1].n > 0))
+            return false;
+        ret_own[axis].at[ret_own[axis].n++] = atoms->at[i];
+    }
+    return true;
+}
+
+/* The list without the atoms that it ends in. */
+static bool list_drop(AtomList *list, const AtomList *end)
+{
+    int keep = list->n - end->n;
+    for (int i = 0; i < end->n; i++)
+        if (keep < 0 || list->at[keep + i] != end->at[i])
+            return false;
+    memset(&list->at[keep], 0, (size_t)end->n);
+    list->n = (int8_t)keep;
+    return true;
+}
+
 /* Into a ragged cut, to just the atoms that are wanted, and out of one: see Placement. */
 static void reach_routed(PathTable *table, int from, const Placement *place)
 {
     int axis = value_routed_axis(table->net, table->value);
-    if (axis == NONE)
+    if (axis == NONE || axis == 0)
         return;
     const AtomList *now = &place->shard[axis], *want = &table->to.shard[axis];
-    Move move = {MOVE_ALL_TO_ALL, *now, axis, 0, {0}, 0, MONOID_NONE};
-    Placement next = *place;
-    if (now->n > 0 && !list_equal(now, want) && axis > 0) {
-        memset(&next.shard[axis], 0, sizeof next.shard[axis]);
-        if (list_append(&next.shard[0], now))
-            reach(table, from, &move, &next);
-    }
-    if (now->n > 0 || want->n == 0)
+    AtomList own[2];
+    if (list_equal(now, want) || !route_split(table, now->n > 0 ? now : want, own))
         return;
-    move = (Move){MOVE_SLICE, *want, NONE, axis, {0}, 0, MONOID_NONE};
+    Placement next = *place;
+    Move move = {MOVE_ALL_TO_ALL, now->n > 0 ? *now : *want, axis, 0, {0}, 0, MONOID_NONE,
+                 own[1].n};
+    if (now->n > 0) {
+        memset(&next.shard[axis], 0, sizeof next.shard[axis]);
+        if (list_append(&next.shard[0], &own[0]) && list_append(&next.shard[1], &own[1]))
+            reach(table, from, &move, &next);
+        return;
+    }
+    move.from = NONE;
+    move.to = axis;
     next.shard[axis] = *want;
+    move.kind = MOVE_SLICE;
     if ((place_used(place) & list_set(want)) == 0)
         reach(table, from, &move, &next);
-    AtomList *tokens = &next.shard[0];
-    int rest = tokens->n - want->n;
-    for (int i = 0; i < want->n && rest >= 0; i++)
-        if (tokens->at[rest + i] != want->at[i])
-            return;
-    if (rest < 0 || axis == 0)
-        return;
-    for (int i = rest; i < tokens->n; i++)
-        tokens->at[i] = 0;
-    tokens->n = (int8_t)rest;
     move.kind = MOVE_ALL_TO_ALL;
     move.from = 0;
-    reach(table, from, &move, &next);
+    if (list_drop(&next.shard[0], &own[0]) && list_drop(&next.shard[1], &own[1]))
+        reach(table, from, &move, &next);
 }
 
 static void reach_all(PathTable *table, int from)

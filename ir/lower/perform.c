@@ -401,7 +401,8 @@ static double *routed_result(Machine *machine, const Move *move, int n, int me, 
     Route route = {.choice = operand_at(rank, &step->operand[step->inst->ins - 1]),
                    .rows = by->elements,
                    .named = body->net->dims.at[dim->among].extent / n,
-                   .n = n};
+                   .n = n,
+                   .runs = route_runs(body->mesh, move, by->local, axis + 1)};
     bool back = move->from == axis;
     int64_t room = back ? in->local[axis] : out->local[axis];
     int64_t width = out->elements / (back ? by->elements / n : room);

@@ -117,6 +117,27 @@ bool move_is_routed(const Net *net, const Value *value, const Move *move)
     return axis != NONE && move->atoms.n > 0 && (move->from == axis || move->to == axis);
 }
 
+int route_axis(const Mesh *mesh, const Net *net, const Value *value, int atom)
+{
+    int axis = mesh->atom[atom].role == ROLE_DP ? 0 : 1, routed = value_routed_axis(net, value);
+    if (axis == 1 && (routed < 2 || net->dims.at[value->dim[1]].kind != DIM_SEQUENCE))
+        return NONE;
+    return axis;
+}
+
+RouteRuns route_runs(const Mesh *mesh, const Move *move, const int64_t choices[MAX_AXES], int axes)
+{
+    RouteRuns runs = {1, 1};
+    for (int i = move->atoms.n - move->tail; i < move->atoms.n; i++)
+        runs.cuts *= mesh->atom[move->atoms.at[i]].extent;
+    for (int a = move->tail > 0 ? 1 : 0; a < axes; a++)
+        runs.run *= choices[a];
+    runs.run /= runs.cuts;
+    if (move->tail == 0)
+        runs.run /= list_extent(mesh, &move->atoms);
+    return runs;
+}
+
 Placement place_of_route(const Net *net, const Value *value, const Placement *from,
                          const Placement *to, const Move *move)
 {
@@ -124,8 +145,10 @@ Placement place_of_route(const Net *net, const Value *value, const Placement *fr
     const Placement *dense = move->to == axis ? from : to;
     Placement place = place_replicate();
     memcpy(place.shard, dense->shard, (size_t)axis * sizeof place.shard[0]);
-    for (int i = 0; move->kind == MOVE_ALL_TO_ALL && i < move->atoms.n; i++)
-        place.shard[0].at[--place.shard[0].n] = 0;
+    for (int i = 0; move->kind == MOVE_ALL_TO_ALL && i < move->atoms.n; i++) {
+        AtomList *tokens = &place.shard[i < move->atoms.n - move->tail ? 0 : 1];
+        tokens->at[--tokens->n] = 0;
+    }
     return place;
 }
 
@@ -466,7 +489,7 @@ static bool atom_is_lent(const Mesh *mesh, const Net *net, const Node *node, int
 {
     int letter = choice - CHOICE_LETTER;
     return choice != CHOICE_REPLICATE && choice < CHOICE_LINEAR && letter < node->sig.letters &&
-           mesh->atom[atom].role != ROLE_TP &&
+           mesh->atom[atom].role != ROLE_TP && letter != node_naming_letter(net, node) &&
            net->dims.at[node->sig.dim[letter]].kind == DIM_OTHER;
 }
 

@@ -28,7 +28,8 @@ typedef struct Mesh {
     int n;
     Atom atom[MAX_ATOMS];
     AtomSet ep;  /* whose ranks share experts: in layers of experts this is their role */
-    AtomSet etp; /* whose ranks there cut each expert, as those of tp do */
+    AtomSet etp; /* atoms of dp whose ranks there cut each expert, as those of tp do */
+    AtomSet edp; /* atoms of tp that do not: their ranks hold the same experts for other tokens */
 } Mesh;
 
 /* Ordered atoms, major to minor. */
@@ -42,9 +43,11 @@ typedef struct AtomList {
  * An axis of a routed dim is cut *raggedly*: a rank has the rows (of all axes up to and with this
  * one) whose choices name what it holds, in their order, and behind them room to a static bound
  * (zeros; in the choices themselves -1, nobody). Its local extents are 1 for the axes before and
- * the bound for the axis (route_room). It is entered and left whole: by an exchange with axis 0,
- * all of whose minor end it takes, and by a cut of what is whole. All of these read the choices,
- * whole over the atoms. */
+ * the bound for the axis (route_room). It is entered and left whole: by an exchange with the axes
+ * of the tokens, whose minor ends it takes, and by a cut of what is whole. Its atoms of dp are those
+ * of axis 0 (the batch) and come first, those of tp and cp those of axis 1 (the sequence). Rows
+ * come in the order of the ranks whose tokens they are, and then of these tokens. All of these
+ * moves read the choices, whole over the atoms. */
 typedef struct Placement {
     AtomList shard[MAX_AXES];
     AtomSet partial;
@@ -72,6 +75,7 @@ typedef struct Move {
     AtomList order; /* permute: the axis's new list */
     int by;         /* rotate */
     uint8_t monoid;
+    int8_t tail; /* of a ragged cut: so many of the atoms, the last ones, are of axis 1 */
 } Move;
 
 typedef struct Path {
@@ -105,6 +109,7 @@ int mesh_group(const Mesh *mesh, const AtomList *list, int rank, int *ret_ranks,
 int mesh_turned(const Mesh *mesh, const AtomList *list, int rank, int by);
 /* Those that have the role in dense layers or, ep, in layers of experts. */
 AtomSet role_atoms(const Mesh *mesh, Role role);
+bool mesh_has_experts(const Mesh *mesh); /* some atom has a role of its own in their layers */
 AtomSet token_atoms(const Mesh *mesh); /* of dp and cp: every gradient is a sum over them */
 
 Placement place_replicate(void);
@@ -150,6 +155,15 @@ typedef struct NodeChoice {
 int place_routed(const Net *net, const Value *value, const Placement *place);
 /* Is this a move into or out of a ragged cut? */
 bool move_is_routed(const Net *net, const Value *value, const Move *move);
+/* The axis of the tokens that an atom of a ragged cut takes its ranks' rows from: 0 or 1. NONE when
+ * the value has no such axis. */
+int route_axis(const Mesh *mesh, const Net *net, const Value *value, int atom);
+/* How the rows of a group lie among the choices of all its tokens, an array of these extents:
+ * [ranks / cuts][..][cuts][run], so that rank i has the runs at i / cuts, i % cuts. */
+typedef struct RouteRuns {
+    int64_t cuts, run;
+} RouteRuns;
+RouteRuns route_runs(const Mesh *mesh, const Move *move, const int64_t choices[MAX_AXES], int axes);
 /* Where the choices must be for a routed move between these two placements of a value. */
 Placement place_of_route(const Net *net, const Value *value, const Placement *from,
                          const Placement *to, const Move *move);
@@ -158,7 +172,7 @@ Placement place_of_route(const Net *net, const Value *value, const Placement *fr
  * (one monoid per value, letters that may not be split, or extents that do not divide). Several
  * atoms on one letter are ordered with the highest atom (the slowest link) major. On a letter that
  * counts no tokens the atoms of tp are major to all others: those lend it ranks that they take from
- * the tokens, and moves touch the minor end only. */
+ * the tokens, and moves touch the minor end only. What is named by choices is cut as their rows. */
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out);
 /* Turns are unrolled, and proofs know them as the bits of a word: no longer ring is legal. */

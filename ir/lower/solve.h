@@ -46,6 +46,8 @@ typedef struct SolveSetup {
     AtomSet width, tokens; /* disjoint; other atoms stay Replicate */
     AtomSet rows; /* what act as the width in nodes that work on single choices: it and token atoms;
                      0: the width alone */
+    AtomSet shared; /* of both: in such nodes their ranks have the rows that name what they hold, */
+    AtomSet apart;  /* and these have parts of the sequence */
     AtomSet heads;  /* of the tokens: hold whole sequences where a node crosses them */
     unsigned cross; /* set of Cross: what the others of the sequence may do there; 0: gather */
     bool pass_by;   /* products see the blocks of a sequence that is on the width atoms pass by,

@@ -18,7 +18,7 @@ int spot_index(Problem *problem, ValueId value, const Placement *place)
 
 static DimKind token_kind(const Problem *problem, int atom)
 {
-    return problem->setup.mesh->atom[atom].role == ROLE_CP ? DIM_SEQUENCE : DIM_BATCH;
+    return problem->setup.mesh->atom[atom].role == ROLE_DP ? DIM_BATCH : DIM_SEQUENCE;
 }
 
 static bool is_letter_of(const Net *net, const Node *node, int letter, DimKind kind)
@@ -64,17 +64,33 @@ static bool is_routed(const Problem *problem, const Node *node)
 static AtomSet node_width(const Problem *problem, const Node *node)
 {
     const SolveSetup *setup = &problem->setup;
-    return is_routed(problem, node) && setup->rows ? setup->rows : setup->width;
+    if (!is_routed(problem, node))
+        return setup->width;
+    return (AtomSet)((setup->rows ? setup->rows : setup->width) & ~(setup->shared | setup->apart));
+}
+
+/* What is cut where rows go by whom they name: what is named, or the choices. */
+static int shared_letter(const Net *net, const Node *node)
+{
+    int letter = node_naming_letter(net, node);
+    for (int l = 0; l < node->sig.letters && letter == NONE; l++)
+        if (net->dims.at[node->sig.dim[l]].kind == DIM_ROUTED)
+            return l;
+    return letter;
 }
 
 /* Each atom on the letter of its role where the node has one. */
 static NodeChoice token_choice(const Problem *problem, const Node *node, const AtomSet *partial)
 {
     NodeChoice choice = {{0}, {0}};
-    for (int a = 0; a < problem->setup.mesh->n; a++) {
-        if (!((problem->setup.tokens & ~node_width(problem, node)) >> a & 1))
+    const SolveSetup *setup = &problem->setup;
+    AtomSet shared = is_routed(problem, node) ? setup->shared : 0,
+            apart = is_routed(problem, node) ? setup->apart : 0;
+    for (int a = 0; a < setup->mesh->n; a++) {
+        if (!(((setup->tokens & ~node_width(problem, node)) | shared | apart) >> a & 1))
             continue;
-        int letter = token_letter(problem->setup.net, node, token_kind(problem, a));
+        int letter = shared >> a & 1 ? shared_letter(setup->net, node)
+                                     : token_letter(setup->net, node, token_kind(problem, a));
         choice.atom[a] =
             letter != NONE ? (Choice)(CHOICE_LETTER + letter) : token_terms(node, partial, a);
     }
@@ -236,6 +252,15 @@ static AtomSet leading_atoms(const Problem *problem, const Node *node, const Nod
     return best;
 }
 
+/* Tokens with their choices, where these go over atoms of the width as well. */
+static bool has_choices(const Problem *problem, const Node *node)
+{
+    bool choices = false;
+    for (int l = 0; l < node->sig.letters; l++)
+        choices |= problem->setup.net->dims.at[node->sig.dim[l]].kind == DIM_ROUTED;
+    return choices && ((problem->setup.shared | problem->setup.apart) & problem->setup.width);
+}
+
 /* A boundary that must be whole forbids the sequence to the width atoms throughout the block. Rows
  * that may go by whom they name are cut by other atoms, which take whole tokens. */
 static bool letter_allowed(const Problem *problem, const Node *node, int what)
@@ -249,7 +274,8 @@ static bool letter_allowed(const Problem *problem, const Node *node, int what)
     if (kind == DIM_ROUTED || letter == node_naming_letter(net, node) ||
         (goes && (kind == DIM_SEQUENCE || kind == DIM_BATCH)))
         return false;
-    return problem->setup.boundary_rule != BOUNDARY_WHOLE || kind != DIM_SEQUENCE;
+    return problem->setup.boundary_rule != BOUNDARY_WHOLE || kind != DIM_SEQUENCE ||
+           has_choices(problem, node);
 }
 
 /* Letters that may share the role with another one: of dims that are no tokens and that no op of
@@ -364,14 +390,26 @@ static void spot_widen(Problem *problem, ValueId id, PlaceList *list)
     }
 }
 
-/* What acts as the width where the parameter is used. */
+/* The atoms whose ranks have parts of a parameter that choices name. */
+static AtomSet param_shared(const Problem *problem, ValueId id)
+{
+    const Graph *graph = problem->setup.graph;
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int k = 0; k < graph->nodes.at[n].ins; k++)
+            if (graph->nodes.at[n].in[k] == id && is_routed(problem, &graph->nodes.at[n]))
+                return problem->setup.shared;
+    return 0;
+}
+
+/* What acts as the width where the parameter is used, and what shares it. */
 static AtomSet param_width(const Problem *problem, ValueId id)
 {
     const Graph *graph = problem->setup.graph;
     for (int n = 0; n < graph->nodes.n; n++)
         for (int k = 0; k < graph->nodes.at[n].ins; k++)
             if (graph->nodes.at[n].in[k] == id)
-                return node_width(problem, &graph->nodes.at[n]);
+                return (AtomSet)(node_width(problem, &graph->nodes.at[n]) |
+                                 param_shared(problem, id));
     return problem->setup.width;
 }
 
@@ -397,7 +435,7 @@ static bool home_domain(Problem *problem, int param)
     const Placement *given = setup->home != NULL ? setup->home[param] : NULL;
     Spot *spot = &problem->spot[info->value];
     PlaceList all = {0}, list = {0};
-    AtomSet width = param_width(problem, info->value);
+    AtomSet width = param_width(problem, info->value), shared = param_shared(problem, info->value);
     if (given != NULL) {
         if (!place_fits(setup->mesh, setup->net, value, given))
             return false;
@@ -409,7 +447,8 @@ static bool home_domain(Problem *problem, int param)
         if (setup->gather_weights)
             spot_widen(problem, info->value, &all);
         for (int i = 0; i < all.n; i++)
-            if (width == 0 || info->frozen || home_allowed(problem, value, width, &all.at[i]))
+            if ((width == 0 || info->frozen || home_allowed(problem, value, width, &all.at[i])) &&
+                (shared & ~place_sharded(&all.at[i])) == 0)
                 place_add(problem->arena, &list, &all.at[i]);
     }
     for (int i = 0; i < list.n; i++)

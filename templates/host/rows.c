@@ -1,8 +1,8 @@
 /* rows.c - rows that go to whom their choices name, and come back.
  *
- * The ranks of a group have the same number of tokens each, and together `rows` choices; a choice
- * is the number of a thing that some member has, or -1: nobody. Member i has things [i * named, (i
- * + 1) * named). Everyone knows all choices, so everyone knows all sizes, and no sizes are sent. A
+ * The ranks of a group have the same number of tokens each, and together `rows` choices, of which
+ * member i has the runs at [i / cuts][..][i % cuts][run]; a choice is the number of a thing that
+ * some member has, or -1: nobody. Member i has things [i * named, (i + 1) * named). Everyone knows all choices, so everyone knows all sizes, and no sizes are sent. A
  * member's block keeps the order of the choices; behind its rows it is filled up to its room. */
 #ifndef LP_ROWS_C
 #define LP_ROWS_C
@@ -21,7 +21,21 @@ typedef struct LpRows {
     long elements; /* of a row */
     int width;     /* bytes of an element */
     long room;     /* rows that a member's block has room for */
+    long cuts;     /* members between which a token's choices and the next one's lie; 0: none */
+    long run;      /* choices of a member side by side, where there are cuts */
 } LpRows;
+
+/* Where the i-th choice of a member is among all. */
+static LP_MAYBE_UNUSED long lp_rows_at(const LpRows *r, int member, long i)
+{
+    const long each = r->rows / r->members;
+    if (r->cuts == 0) {
+        return member * each + i;
+    }
+    return ((member / r->cuts * (each / r->run) + i / r->run) * r->cuts + member % r->cuts) *
+               r->run +
+           i % r->run;
+}
 
 static LP_MAYBE_UNUSED int lp_rows_owner(const LpRows *r, int32_t choice)
 {
@@ -38,7 +52,8 @@ static LP_MAYBE_UNUSED long lp_rows_sizes(const LpRows *r, const int32_t *choice
     memset(out, 0, (size_t)r->members * sizeof *out);
     memset(in, 0, (size_t)r->members * sizeof *in);
     for (long i = 0; i < r->rows; i++) {
-        const int owner = lp_rows_owner(r, choice[i]), from = (int)(i / each);
+        const int from = (int)(i / each);
+        const int owner = lp_rows_owner(r, choice[lp_rows_at(r, from, i % each)]);
         if (owner == r->me) {
             in[from] += r->elements;
             got++;
@@ -61,7 +76,7 @@ static LP_MAYBE_UNUSED void lp_rows_pack(const LpRows *r, const int32_t *choice,
             continue;
         }
         for (long i = 0; i < each; i++) {
-            if (lp_rows_owner(r, choice[r->me * each + i]) == owner) {
+            if (lp_rows_owner(r, choice[lp_rows_at(r, r->me, i)]) == owner) {
                 memcpy(at, (const char *)from + i * bytes, (size_t)bytes);
                 at += bytes;
             }
@@ -76,13 +91,13 @@ static LP_MAYBE_UNUSED void lp_rows_unpack(const LpRows *r, const int32_t *choic
     const long each = r->rows / r->members, bytes = r->elements * r->width;
     const char *at = from;
     for (long i = 0; i < each; i++) {
-        if (lp_rows_owner(r, choice[r->me * each + i]) < 0) {
+        if (lp_rows_owner(r, choice[lp_rows_at(r, r->me, i)]) < 0) {
             memset((char *)to + i * bytes, 0, (size_t)bytes);
         }
     }
     for (int owner = 0; owner < r->members; owner++) {
         for (long i = 0; i < each; i++) {
-            if (lp_rows_owner(r, choice[r->me * each + i]) == owner) {
+            if (lp_rows_owner(r, choice[lp_rows_at(r, r->me, i)]) == owner) {
                 memcpy((char *)to + i * bytes, at, (size_t)bytes);
                 at += bytes;
             }
@@ -106,14 +121,15 @@ static LP_MAYBE_UNUSED void lp_rows_fill(const LpRows *r, const int64_t *in, voi
 static LP_MAYBE_UNUSED long lp_rows_cut(const LpRows *r, const int32_t *choice, const void *from,
                                         int blank, void *to)
 {
-    const long bytes = r->elements * r->width;
+    const long each = r->rows / r->members, bytes = r->elements * r->width;
     long got = 0;
     for (long i = 0; i < r->rows; i++) {
-        if (lp_rows_owner(r, choice[i]) != r->me) {
+        const long at = lp_rows_at(r, (int)(i / each), i % each);
+        if (lp_rows_owner(r, choice[at]) != r->me) {
             continue;
         }
         if (got++ < r->room) {
-            memcpy((char *)to + (got - 1) * bytes, (const char *)from + i * bytes, (size_t)bytes);
+            memcpy((char *)to + (got - 1) * bytes, (const char *)from + at * bytes, (size_t)bytes);
         }
     }
     if (got < r->room) {
