@@ -131,10 +131,10 @@ typedef struct Pins {
                      -1: gather */
     int cp_heads; /* cp ranks, the nearest ones, that hold whole sequences of fewer heads */
     int order;    /* a SequenceOrder, over the cp ranks that cp_heads leaves */
-    int ep;   /* ranks that share the experts of a layer: dp ranks, the nearest ones, and first those
-                 of tp that do not cut each of them */
-    int etp;  /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep; or
-                 only some of tp */
+    int ep;  /* ranks that share the experts of a layer: dp ranks, the nearest ones, and first those
+                of tp that do not cut each of them */
+    int etp; /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep; or
+                only some of tp */
     int room; /* rows of experts a rank has room for, in percent of an even share; 0: all that
                  can come */
     int home[KEPT_COUNT]; /* Memories: where the optimizer's state lives, … */
@@ -167,7 +167,8 @@ typedef struct Degrees {
     int ep;           /* the same of dp: ranks that share experts */
     int etp;          /* and those before them, that cut each expert as tp does; 0 or 1: none */
     int tp_etp;       /* the nearest ranks of tp, which cut each expert; 0: all of them do, */
-    int tp_ep, cp_ep; /* else of those beside them, and of cp, so many share experts; 0 or 1: none */
+    int tp_ep,
+        cp_ep; /* else of those beside them, and of cp, so many share experts; 0 or 1: none */
 } Degrees;
 /* The ranks that `ep` and `etp` stand for: those of tp beyond etp share experts first, then dp
  * ranks, and cp with them where dp ranks alone do not make up ep. */

@@ -218,9 +218,8 @@ bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins)
 static bool apart_fits(Diag *diag, const Problem *problem, const Pins *pins)
 {
     int64_t sequence = problem->job.sequence, parts = pins->tp * (pins->cp > 1 ? pins->cp : 1);
-    Degrees degrees = {.tp = pins->tp,
-                       .cp = pins->cp > 1 ? pins->cp : 1,
-                       .dp = pins->dp > 0 ? pins->dp : 1};
+    Degrees degrees = {
+        .tp = pins->tp, .cp = pins->cp > 1 ? pins->cp : 1, .dp = pins->dp > 0 ? pins->dp : 1};
     degrees_of_experts(pins->ep, pins->etp, &degrees);
     int ep = pins->ep > 1 ? pins->ep : 1, apart = pins->tp / pins->etp;
     if (sequence % parts != 0) {
@@ -249,8 +248,9 @@ static bool expert_ranks_fit(Diag *diag, const Problem *problem, const Pins *pin
     if (pins->etp > 0 && pins->tp > 0 && pins->etp % pins->tp != 0 && pins->tp % pins->etp != 0) {
         diag_error(diag, NO_SPAN, "pins etp=%d and tp=%d: neither divides the other", pins->etp,
                    pins->tp);
-        diag_help(diag, "the ranks of tp cut each expert, or some of them, or dp ranks beside them "
-                        "too: use etp=%d",
+        diag_help(diag,
+                  "the ranks of tp cut each expert, or some of them, or dp ranks beside them "
+                  "too: use etp=%d",
                   pins->tp);
         return false;
     }
@@ -292,7 +292,7 @@ bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
     if (!expert_ranks_fit(diag, problem, pins))
         return false;
     const Net *net = problem->routed;
-    for (int d = 0; d < net->dims.n && pins->ep > 1; d++) {
+    for (int d = 0; pins->ep > 1 && d < net->dims.n; d++) {
         const Dim *dim = &net->dims.at[d];
         int64_t experts = dim->kind == DIM_ROUTED ? net->dims.at[dim->among].extent : 0;
         if (experts % pins->ep == 0)

@@ -293,22 +293,52 @@ static void put_boundary(Str *str, const Report *report)
     }
 }
 
-static void group_row(const Report *report, Table *table, const char *role, int extent, int stride,
-                      int levels, const char *used)
+static void ranks_row(const Report *report, Table *table, const char *role, const int *of,
+                      int extent, int level, const char *used)
 {
     Arena *arena = report->arena;
     const Plan *plan = report->it->plan;
-    if (extent < 2)
-        return;
     Str ranks = str_new(arena);
     for (int i = 0; i < extent && i < 3; i++)
-        str_putf(&ranks, "%s%d", i ? "," : "", i * stride);
+        str_putf(&ranks, "%s%d", i ? "," : "", of[i]);
     if (extent > 3)
-        str_putf(&ranks, "%s,%d", extent > 4 ? ",…" : "", (extent - 1) * stride);
+        str_putf(&ranks, "%s,%d", extent > 4 ? ",…" : "", of[extent - 1]);
     const char *cells[] = {
         role,     arena_printf(arena, "%d", extent), str_commas(arena, plan->ranks / extent),
-        ranks.at, plan->cluster->level[levels].name, used};
+        ranks.at, plan->cluster->level[level].name,  used};
     table_row(table, NULL, cells);
+}
+
+/* The first group of ranks over some atoms of a stage. */
+static void group_row(const Report *report, Table *table, const char *role, AtomSet atoms,
+                      const char *used)
+{
+    const Mesh *mesh = &report->it->plan->mesh;
+    int extent = mesh_extent(mesh, atoms), level = 0, n = 0;
+    int *of = ARENA_ARRAY(report->arena, int, mesh_ranks(mesh));
+    if (extent < 2)
+        return;
+    for (int r = 0; r < mesh_ranks(mesh); r++) {
+        bool first = true;
+        for (int a = 0; a < mesh->n; a++)
+            first &= (atoms >> a & 1) || mesh_coordinate(mesh, r, a) == 0;
+        if (first)
+            of[n++] = r;
+    }
+    for (int a = 0; a < mesh->n; a++)
+        level = (atoms >> a & 1) && mesh->atom[a].level > level ? mesh->atom[a].level : level;
+    ranks_row(report, table, role, of, extent, level, used);
+}
+
+/* Stages, or all ranks. */
+static void stages_row(const Report *report, Table *table, const char *role, int extent, int stride,
+                       int level, const char *used)
+{
+    int *of = ARENA_ARRAY(report->arena, int, extent + 1);
+    for (int i = 0; i < extent; i++)
+        of[i] = i * stride;
+    if (extent > 1)
+        ranks_row(report, table, role, of, extent, level, used);
 }
 
 /* What the letters of the table above stand for, and what a copy is. */
@@ -350,14 +380,7 @@ static void put_groups(Str *str, const Report *report)
     const Plan *plan = report->it->plan;
     const Mesh *mesh = &plan->mesh;
     const Cluster *cluster = plan->cluster;
-    int tp = mesh_extent(mesh, role_atoms(mesh, ROLE_TP)),
-        cp = mesh_extent(mesh, role_atoms(mesh, ROLE_CP)),
-        dp = mesh_extent(mesh, role_atoms(mesh, ROLE_DP));
-    int ranks = mesh_ranks(mesh), level[ROLE_COUNT] = {0}, far = 0;
-    for (int a = 0; a < mesh->n; a++) {
-        Role which = mesh->atom[a].role;
-        level[which] = mesh->atom[a].level > level[which] ? mesh->atom[a].level : level[which];
-    }
+    int ranks = mesh_ranks(mesh), far = 0;
     for (int c = 0; c + 1 < plan->chunks; c++) {
         int own = plan->holder[c] == plan->holder[c + 1]
                       ? 0
@@ -370,29 +393,22 @@ static void put_groups(Str *str, const Report *report)
     static const char *const heads[] = {"group",         "ranks",        "groups",
                                         "the first one", "slowest link", "carries"};
     Table table = table_new(report->arena, "lrrlll", heads);
-    group_row(report, &table, "tp", tp, 1, level[ROLE_TP],
+    group_row(report, &table, "tp", role_atoms(mesh, ROLE_TP),
               "activations and their gradients, every layer");
-    group_row(report, &table, "cp", cp, tp, level[ROLE_CP],
+    group_row(report, &table, "cp", role_atoms(mesh, ROLE_CP),
               arena_printf(report->arena, "parts of sequences, every layer; %s", flat));
-    group_row(report, &table, "dp", dp, tp * cp, level[ROLE_DP],
+    group_row(report, &table, "dp", role_atoms(mesh, ROLE_DP),
               plan->state_atoms && !plan->gradient_atoms
                   ? "weight gradients and new weights, once a step"
                   : flat);
-    int ep = mesh_extent(mesh, mesh->ep), etp = mesh_extent(mesh, mesh->etp), far_ep = 0;
-    int far_etp = 0;
-    for (int a = 0; a < mesh->n; a++) {
-        int own = mesh->atom[a].level;
-        far_ep = (mesh->ep >> a & 1) && own > far_ep ? own : far_ep;
-        far_etp = (mesh->etp >> a & 1) && own > far_etp ? own : far_etp;
-    }
-    group_row(report, &table, "etp", etp, ranks / dp, far_etp,
+    group_row(report, &table, "etp", mesh->etp,
               "tokens of parts of experts, and sums of them, every layer of experts");
-    group_row(report, &table, "ep", ep, ranks / dp * etp, far_ep,
+    group_row(report, &table, "ep", mesh->ep,
               "rows to their experts and back, every layer of experts");
-    group_row(report, &table, "pp", plan->stages, ranks, far,
-              "activations between stages, every micro-batch");
-    group_row(report, &table, "world", plan->ranks, 1, cluster->levels - 1,
-              "loss and gradient norm, once a step");
+    stages_row(report, &table, "pp", plan->stages, ranks, far,
+               "activations between stages, every micro-batch");
+    stages_row(report, &table, "world", plan->ranks, 1, cluster->levels - 1,
+               "loss and gradient norm, once a step");
     if (table.rows.n > 1) {
         str_putc(str, '\n');
         table_put(str, &table, 2, &report->style);

@@ -17,8 +17,9 @@ static int by_time(const void *a, const void *b)
 const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic)
 {
     switch (traffic->step) {
-    case STEP_MOVE: /* inside of layers ranks that share experts meet for these alone */
-        if (traffic->stream == STREAM_BLOCK && traffic->atoms && !(traffic->atoms & ~mesh->ep))
+    case STEP_MOVE: /* inside of layers dp ranks that share experts meet for these alone */
+        if (traffic->stream == STREAM_BLOCK && traffic->atoms && !(traffic->atoms & ~mesh->ep) &&
+            ((traffic->atoms & role_atoms(mesh, ROLE_DP)) || traffic->move == MOVE_ALL_TO_ALL))
             return role_text[ROLE_EP];
         return text_roles(arena, mesh, traffic->atoms);
     case STEP_WORLD:

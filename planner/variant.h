@@ -58,10 +58,10 @@ typedef struct Spread {
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
     int etp;              /* dp ranks that cut each expert beside those of tp */
-    int tp_etp;       /* the ranks of tp that cut each expert; 0: all of them, and none shares any */
+    int tp_etp; /* the ranks of tp that cut each expert; 0: all of them, and none shares any */
     int tp_ep, cp_ep; /* those beside them, and of cp, that share experts; 1: none */
-    bool zigzag;          /* the order of the sequence */
-    bool passing; /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
+    bool zigzag;      /* the order of the sequence */
+    bool passing;     /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
 } Spread;
 /* Are rows of experts apart from their tokens under these pins? */
 bool pins_routed(const Pins *pins);

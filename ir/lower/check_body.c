@@ -64,12 +64,11 @@ static bool rows_apply(Placement *place, const Move *move)
     }
     if (move->tail > move->atoms.n || !is_axis(move->from) || !is_axis(move->to))
         return false;
-    return move->from == 0 ? list_cut(&place->shard[0], &batch) &&
-                                 list_cut(&place->shard[1], &sequence) &&
-                                 list_join(&place->shard[move->to], &move->atoms)
-                           : move->to == 0 && list_cut(&place->shard[move->from], &move->atoms) &&
-                                 list_join(&place->shard[0], &batch) &&
-                                 list_join(&place->shard[1], &sequence);
+    return move->from == 0
+               ? list_cut(&place->shard[0], &batch) && list_cut(&place->shard[1], &sequence) &&
+                     list_join(&place->shard[move->to], &move->atoms)
+               : move->to == 0 && list_cut(&place->shard[move->from], &move->atoms) &&
+                     list_join(&place->shard[0], &batch) && list_join(&place->shard[1], &sequence);
 }
 
 bool move_apply(const Placement *before, const Move *move, Placement *ret)

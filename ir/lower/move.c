@@ -472,7 +472,9 @@ static void reach_routed(PathTable *table, int from, const Placement *place)
         return;
     const AtomList *now = &place->shard[axis], *want = &table->to.shard[axis];
     AtomList own[2];
-    if (list_equal(now, want) || !route_split(table, now->n > 0 ? now : want, own))
+    bool names = table->value->number == NUM_INDEX; /* cut from what is whole, never sent */
+    if (list_equal(now, want) || (names && now->n > 0) ||
+        !route_split(table, now->n > 0 ? now : want, own))
         return;
     Placement next = *place;
     Move move = {MOVE_ALL_TO_ALL, now->n > 0 ? *now : *want, axis, 0, {0}, 0, MONOID_NONE,
@@ -491,7 +493,7 @@ static void reach_routed(PathTable *table, int from, const Placement *place)
         reach(table, from, &move, &next);
     move.kind = MOVE_ALL_TO_ALL;
     move.from = 0;
-    if (list_drop(&next.shard[0], &own[0]) && list_drop(&next.shard[1], &own[1]))
+    if (!names && list_drop(&next.shard[0], &own[0]) && list_drop(&next.shard[1], &own[1]))
         reach(table, from, &move, &next);
 }
 
@@ -557,7 +559,9 @@ bool path_find(PathTable *table, const Value *value, const Placement *from, cons
     memset(&key, 0, sizeof key);
     for (int i = 0; i < value->axes; i++) {
         const Dim *dim = &table->net->dims.at[value->dim[i]];
-        key.extent[i] = dim->kind == DIM_ROUTED ? -1 - value->dim[i] : dim->extent;
+        key.extent[i] = dim->kind == DIM_ROUTED
+                            ? -1 - 2 * value->dim[i] - (value->number == NUM_INDEX)
+                            : dim->extent;
     }
     key.from = *from;
     key.to = *to;

@@ -44,10 +44,10 @@ typedef struct AtomList {
  * one) whose choices name what it holds, in their order, and behind them room to a static bound
  * (zeros; in the choices themselves -1, nobody). Its local extents are 1 for the axes before and
  * the bound for the axis (route_room). It is entered and left whole: by an exchange with the axes
- * of the tokens, whose minor ends it takes, and by a cut of what is whole. Its atoms of dp are those
- * of axis 0 (the batch) and come first, those of tp and cp those of axis 1 (the sequence). Rows
- * come in the order of the ranks whose tokens they are, and then of these tokens. All of these
- * moves read the choices, whole over the atoms. */
+ * of the tokens, whose minor ends it takes, and by a cut of what is whole. Its atoms of dp are
+ * those of axis 0 (the batch) and come first, those of tp and cp those of axis 1 (the sequence).
+ * Rows come in the order of the ranks whose tokens they are, and then of these tokens. All of these
+ * moves read the choices, whole over the atoms; so choices themselves are only cut. */
 typedef struct Placement {
     AtomList shard[MAX_AXES];
     AtomSet partial;
@@ -110,7 +110,7 @@ int mesh_turned(const Mesh *mesh, const AtomList *list, int rank, int by);
 /* Those that have the role in dense layers or, ep, in layers of experts. */
 AtomSet role_atoms(const Mesh *mesh, Role role);
 bool mesh_has_experts(const Mesh *mesh); /* some atom has a role of its own in their layers */
-AtomSet token_atoms(const Mesh *mesh); /* of dp and cp: every gradient is a sum over them */
+AtomSet token_atoms(const Mesh *mesh);   /* of dp and cp: every gradient is a sum over them */
 
 Placement place_replicate(void);
 bool place_equal(const Placement *a, const Placement *b);

@@ -292,9 +292,12 @@ static void saved_factors(Problem *problem, ValueId id, int forward, const Tie *
 {
     Spot *spot = &problem->spot[id];
     AtomSet width = (AtomSet)(problem->setup.width | problem->setup.rows);
+    const Value *value = &problem->setup.graph->values.at[id];
     VEC(Placement) list = {0};
-    for (int i = 0; i < spot->places.n; i++)
-        vec_push(problem->arena, &list) = spot->places.at[i];
+    for (int i = 0; i < spot->places.n; i++) /* rows that come back ask for all the choices */
+        if (value->number != NUM_INDEX ||
+            place_routed(problem->setup.net, value, &spot->places.at[i]) == NONE)
+            vec_push(problem->arena, &list) = spot->places.at[i];
     int var = problem->vars.n;
     vec_push(problem->arena, &problem->vars) =
         (Var){.kind = VAR_SAVED, .id = id, .n = list.n, .place = list.at};

@@ -18,7 +18,8 @@ int spot_index(Problem *problem, ValueId value, const Placement *place)
 
 static DimKind token_kind(const Problem *problem, int atom)
 {
-    return problem->setup.mesh->atom[atom].role == ROLE_DP ? DIM_BATCH : DIM_SEQUENCE;
+    bool apart = problem->setup.apart >> atom & 1;
+    return apart || problem->setup.mesh->atom[atom].role == ROLE_CP ? DIM_SEQUENCE : DIM_BATCH;
 }
 
 static bool is_letter_of(const Net *net, const Node *node, int letter, DimKind kind)

@@ -2,8 +2,9 @@
  *
  * The ranks of a group have the same number of tokens each, and together `rows` choices, of which
  * member i has the runs at [i / cuts][..][i % cuts][run]; a choice is the number of a thing that
- * some member has, or -1: nobody. Member i has things [i * named, (i + 1) * named). Everyone knows all choices, so everyone knows all sizes, and no sizes are sent. A
- * member's block keeps the order of the choices; behind its rows it is filled up to its room. */
+ * some member has, or -1: nobody. Member i has things [i * named, (i + 1) * named). Everyone knows
+ * all choices, so everyone knows all sizes, and no sizes are sent. A member's block keeps the order
+ * of the choices; behind its rows it is filled up to its room. */
 #ifndef LP_ROWS_C
 #define LP_ROWS_C
 

@@ -113,7 +113,7 @@ ROWS = [
     row("gpt2", "dp2 tp2 pp2 gpipe"),
     row("odd", "dp2 tp3", batch=4),
     # experts and latent attention
-    row("moe", "tp2 sp"),
+    row("moe", "dp2 tp2 sp etp=1 ep=4"),
     row("moe", "dp2 tp2 pp2 1f1b recompute"),
     row("mla", "dp2 recompute"),
     row("mla", "tp4 sp pp2 1f1b"),
