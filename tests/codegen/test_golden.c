@@ -103,8 +103,8 @@ static void test_exchange_under_shared_expert(void **state)
     (void)state;
     Arena *arena = arena_new("exchange");
     Diag *diag = diag_new(arena);
-    const PlanCase what = {"tests/e2e/models/moe.json", NULL, 2, 8, 16,
-                           "dp=2,ep=2,zero=1",          NULL, 0};
+    const PlanCase what = {"tests/e2e/models/moe.json", NULL, 2, 8, 64,
+                           "dp=2,ep=2,zero=1,mbs=4",    NULL, 0};
     const TrainerText *text =
         trainer_print(arena, diag, program_of(arena, &what), &(TrainerOptions){.plan_hash = "0"});
     assert_non_null(text);
