@@ -145,6 +145,7 @@ static const Term terms[] = {
     {"  dp exposed", cell_spent, SPENT_GRADIENT},
     {"  pp exposed", cell_spent, SPENT_MESSAGE},
     {"  norm", cell_spent, SPENT_WORLD},
+    {"  memories", cell_spent, SPENT_COPY}, /* where a plan has any behind the devices' */
     {"  bubble", cell_spent, SPENT_BUBBLE},
     {"peak memory", cell_peak, 0},
     {"  left", cell_fits, 0},
@@ -174,13 +175,21 @@ static const char *missing_cell(Arena *arena, const Column *column, const Term *
                                                        : "";
 }
 
+static bool term_shown(const Columns *columns, const Term *term)
+{
+    bool shown = term->text != cell_spent || term->which != SPENT_COPY;
+    for (int c = 0; c < columns->n; c++)
+        shown |= columns->at[c].it && spent_shown(columns->at[c].it->plan, (Spent)term->which);
+    return shown;
+}
+
 static void put_terms(Table *table, Arena *arena, const Columns *columns, const int *which, int n,
                       const Style *style)
 {
     for (size_t t = 0; t < sizeof terms / sizeof *terms; t++) {
         const Term *term = &terms[t];
         const char *cells[TABLE_COLUMNS] = {term->name ? term->name : "  against the first"};
-        if (!term->name && columns->n < 2)
+        if ((!term->name && columns->n < 2) || (term->name && !term_shown(columns, term)))
             continue;
         for (int c = 0; c < n; c++) {
             const Column *column = &columns->at[which[c]];
