@@ -140,6 +140,25 @@ static const char *plain_name(Arena *arena, const char *name)
     return *copy ? copy : "model";
 }
 
+/* A file of ours in the place of a config: the next verb reads it. */
+static bool is_config(Json root)
+{
+    static const struct {
+        const char *format, *name, *help;
+    } own[] = {{"lplan-model/", "model", "it is what import makes: lplan plan MODEL CLUSTER"},
+               {"lplan-plan/", "plan", "see lplan explain, whatif, prove and build"},
+               {"lplan-cluster/", "cluster", "the order is lplan plan MODEL CLUSTER"}};
+    const char *format = json_string_value(json_object_get(root.value, "format"));
+    for (size_t i = 0; format && i < sizeof own / sizeof *own; i++) {
+        if (strncmp(format, own[i].format, strlen(own[i].format)) != 0)
+            continue;
+        json_fail(json_get(root, "format"), "this is a %s file, not a config", own[i].name);
+        diag_help(root.doc->diag, "%s", own[i].help);
+        return false;
+    }
+    return true;
+}
+
 bool import_hf(Arena *arena, Json config, const char *name, const ImportOptions *options,
                Import *ret)
 {
@@ -154,7 +173,7 @@ bool import_hf(Arena *arena, Json config, const char *name, const ImportOptions 
                            .defaults = str_new(arena),
                            .good = true};
     Features features = {.name = plain_name(arena, name)};
-    if (!json_want_object(config) || !find_family(&reader, &features))
+    if (!json_want_object(config) || !is_config(config) || !find_family(&reader, &features))
         return false;
     config_read_members(&reader);
     read_outer_tie(&reader, config);

@@ -273,16 +273,17 @@ bool report_sections(Diag *diag, const char *text, unsigned *ret)
     *ret = 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
-        unsigned before = *ret;
+        unsigned found = 0;
         for (int i = 0; i < SECTION_COUNT; i++)
             if (strlen(sections[i].word) == length && strncmp(at, sections[i].word, length) == 0)
-                *ret |= 1u << i;
-        if (*ret == before) {
-            diag_error(diag, NO_SPAN, "--only %s: a report has no such section twice, or at all",
-                       text);
+                found |= 1u << i;
+        if (!found) {
+            diag_error(diag, NO_SPAN, "--only %s: '%.*s' is no section of a report", text,
+                       (int)length, at);
             diag_help(diag, "sections are head, named, search, 1 to 6 and ladder");
             return false;
         }
+        *ret |= found;
         at += length;
         if (*at == '\0')
             return true;

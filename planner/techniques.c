@@ -62,7 +62,7 @@ static bool cuts_batch(const Look *look, bool whole, Str *says)
         return false;
     str_putf(says, "batch over %s", over(look, atoms));
     if (whole)
-        str_put(says, "; weights, gradients and optimizer state whole on each");
+        str_put(says, "; weights, gradients and state whole on each");
     return true;
 }
 
@@ -86,7 +86,7 @@ static bool cut_over_all(const Look *look, AtomSet cut)
 static bool cuts_to(const Look *look, int depth, Str *says)
 {
     static const char *const what[] = {NULL, "optimizer state", "optimizer state and gradients",
-                                       "optimizer state, gradients and weights"};
+                                       "state, gradients and weights"};
     Homes homes;
     if (deepest(look, &homes) != depth)
         return false;
@@ -226,7 +226,7 @@ static bool is_tp(const Look *look, Str *says)
     AtomSet both = (AtomSet)(look->column & look->row);
     if (!both)
         return false;
-    str_putf(says, "products make columns of %s and sum rows of %s over %s",
+    str_putf(says, "columns of %s, then rows of %s summed, over %s",
              letters_text(look, &look->column_letters), letters_text(look, &look->row_letters),
              over(look, both));
     return true;
@@ -279,20 +279,19 @@ static bool is_cp_gather(const Look *look, Str *says)
 
 static bool is_cp_heads(const Look *look, Str *says)
 {
-    return crosses_by(look, look->heads, "attention exchanges it for heads", says);
+    return crosses_by(look, look->heads, "exchanged for heads in attention", says);
 }
 
 static bool is_cp_ring(const Look *look, Str *says)
 {
-    return crosses_by(look, look->ring, "keys and values pass by, results merge by log-sum-exp",
-                      says);
+    return crosses_by(look, look->ring, "keys and values pass by, merged by log-sum-exp", says);
 }
 
 static bool is_zigzag(const Look *look, Str *says)
 {
     if (!look->plan->zigzag)
         return false;
-    str_putf(says, "the sequence is dealt out to %s so that a causal mask leaves all equal work",
+    str_putf(says, "dealt out to %s so that a causal mask leaves all equal work",
              over(look, look->plan->zigzag));
     return true;
 }
@@ -443,9 +442,11 @@ static bool is_mixed(const Look *look, Str *says)
     const Recipe *recipe = look->it->program->recipe;
     if (recipe->activation == recipe->master)
         return false;
-    str_putf(says, "weights and activations in %s, gradients in %s, masters and moments in %s%s",
-             dtype_text[recipe->activation], dtype_text[recipe->gradient],
-             dtype_text[recipe->master], recipe->scales_loss ? ", the loss scaled" : "");
+    bool wide = recipe->gradient == recipe->master;
+    str_putf(says, "%s weights and activations; %s gradients%s%s masters and moments%s",
+             dtype_text[recipe->activation], dtype_text[recipe->gradient], wide ? "," : "; ",
+             wide ? "" : dtype_text[recipe->master],
+             recipe->scales_loss ? "; the loss scaled" : "");
     return true;
 }
 

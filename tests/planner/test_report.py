@@ -400,6 +400,8 @@ def test_other_files_are_one_error():
                 (["diff", plan, model], "this is a model file, not a plan"),
                 (["build", ROOT / "examples" / "clusters" / "host.json", "-o", folder],
                  "this is a cluster file, not a plan"),
+                (["import", plan], "this is a plan file, not a config"),
+                (["import", model], "this is a model file, not a config"),
                 (["plan", plan, "host"], "this is a plan file, not a model")]:
             result = run(*arguments)
             assert result.returncode == 1 and words in result.stderr, (arguments, result)
