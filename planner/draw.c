@@ -108,7 +108,7 @@ static void draw_rows(Str *str, Arena *arena, const Assessment *it, const Style 
     }
     str_putf(str, "  micro-batches: - forward  = %s%s\n",
              order->splits ? "backward, of the input  + of weights" : "backward",
-             chunks ? "; a, b: the stage's first chunk, its second" : "");
+             chunks ? "; a, b: chunks of a stage" : "");
     canvas_put(str, &canvas, (int64_t)canvas.columns * canvas.ns >= last, style);
 }
 
