@@ -172,6 +172,14 @@ static void draw_cuts(Draw *d)
     }
 }
 
+/* Most plans keep everything on the device. */
+static void draw_memories(Draw *d)
+{
+    bool far = chance(d, 40);
+    for (int k = 0; k < KEPT_COUNT && far; k++)
+        d->plan->memory[k] = (Memory)draw(d, MEMORY_COUNT);
+}
+
 static void draw_plan(Draw *d, const Mesh *mesh)
 {
     const Net *net = d->net;
@@ -204,6 +212,7 @@ static void draw_plan(Draw *d, const Mesh *mesh)
             plan->class[param->use_class[1]].home[param->use_param[1]] =
                 plan->class[param->use_class[0]].home[param->use_param[0]];
     }
+    draw_memories(d);
 }
 
 /* The largest error of one random plan. */
