@@ -40,6 +40,22 @@ static int devices_enough(Cli *cli, const Problem *problem)
     return 0;
 }
 
+/* Would it fit if the search might keep things in the host's memory? */
+static bool fits_offloaded(const Problem *problem, const Pins *pins, Found *ret)
+{
+    Problem wider = *problem;
+    if (problem->offload != MEMORY_HBM || problem->cluster->store[MEMORY_DRAM].bytes == 0)
+        return false;
+    wider.offload = MEMORY_DRAM;
+    Search *search = search_new(&wider);
+    SearchLimits limits = {.inside = true, .time_ns = INT64_C(2000000000)};
+    SearchResult result;
+    search_run(search, pins, &limits, &result);
+    search_free(search);
+    *ret = result.best;
+    return result.found;
+}
+
 static bool is_pinned(const Pins *pins)
 {
     Pins none = pins_none();
@@ -68,6 +84,12 @@ static int say_nothing_fits(Cli *cli, Search *here, const Problem *problem, cons
     diag_error(cli->diag, NO_SPAN, "nothing fits: %s", tightest_text(cli->arena, tightest));
     diag_note(cli->diag, "nearest to fitting: %s, on stage %d",
               pins_text(cli->arena, &tightest->pins), tightest->stage);
+    Found found;
+    if (fits_offloaded(problem, pins, &found)) {
+        diag_help(cli->diag, "with --offload dram %s fits, with %s per device",
+                  pins_text(cli->arena, &found.pins), str_gib(cli->arena, found.bytes));
+        return CLI_NOTHING_FITS;
+    }
     Pins none = pins_none();
     if (is_pinned(pins)) {
         SearchResult free_result;
@@ -228,6 +250,25 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     return code;
 }
 
+/* How far from the device the search may go by itself. */
+static bool ask_offload(Cli *cli, Problem *problem)
+{
+    const char *memory = cli_value(cli, "offload", 0);
+    int farthest = MEMORY_HBM;
+    if (!memory || str_eq(memory, "none"))
+        return true;
+    while (farthest < MEMORY_COUNT && !str_eq(memory, memory_text[farthest]))
+        farthest++;
+    if (farthest == MEMORY_HBM || farthest == MEMORY_COUNT) {
+        diag_error(cli->diag, NO_SPAN, "--offload %s: none, dram or nvme", memory);
+        diag_help(cli->diag, "the host's memory, or files of the host too");
+        return false;
+    }
+    problem->offload = (Memory)farthest;
+    return home_known(cli->diag, problem->cluster, (Memory)farthest,
+                      arena_printf(cli->arena, "--offload %s", memory), "--offload none");
+}
+
 int cmd_plan(int argc, char **argv)
 {
     static const CliFlag flags[] = {
@@ -235,6 +276,10 @@ int cmd_plan(int argc, char **argv)
         {"time-limit", "TIME",
          "stop the search after this long and say what gap is left: 500ms, 2s", false},
         {"only", "SECTION,...", "of the report: head, named, search, 1 to 6, ladder", false},
+        {"offload", "MEMORY",
+         "the search may keep optimizer state and saved activations in dram, or in\n"
+         "                            dram or nvme (default: none, pins aside)",
+         false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
          false},
@@ -282,8 +327,9 @@ int cmd_plan(int argc, char **argv)
     if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns) ||
         (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections)))
         return cli_end(cli, CLI_USAGE);
-    int code = ask_problem(cli, &problem) ? plan_problem(cli, &problem, &pins, &limits, sections)
-                                          : CLI_INPUT;
+    int code = ask_problem(cli, &problem) && ask_offload(cli, &problem)
+                   ? plan_problem(cli, &problem, &pins, &limits, sections)
+                   : CLI_INPUT;
     json_doc_free(problem.model);
     if (problem.cluster)
         json_doc_free(problem.cluster->doc);

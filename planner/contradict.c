@@ -1,6 +1,8 @@
 /* contradict.c - the rules that pins and a job must keep, each with the words for breaking it. */
 #include "planner/contradict.h"
 
+#include <stdio.h>
+
 #include "ir/base/str.h"
 
 /* "tp=2 x dp=4": those of the degrees that are pinned. */
@@ -150,16 +152,25 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
     return false;
 }
 
+bool home_known(Diag *diag, const Cluster *cluster, Memory home, const char *who,
+                const char *without)
+{
+    if (cluster->store[home].bytes > 0)
+        return true;
+    diag_error(diag, NO_SPAN, "%s: cluster %s does not say that it has any", who, cluster->name);
+    diag_help(diag, "give its file \"memories\", or plan with %s", without);
+    return false;
+}
+
 bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins)
 {
     for (int k = 0; k < KEPT_COUNT; k++) {
         int home = pins->home[k];
-        if (home <= MEMORY_HBM || cluster->store[home].bytes > 0)
-            continue;
-        diag_error(diag, NO_SPAN, "pin %s=%s: cluster %s does not say that it has any", kept_pin[k],
-                   memory_text[home], cluster->name);
-        diag_help(diag, "give its file \"memories\", or plan with --pin %s=hbm", kept_pin[k]);
-        return false;
+        char who[64], without[64];
+        snprintf(who, sizeof who, "pin %s=%s", kept_pin[k], home >= 0 ? memory_text[home] : "");
+        snprintf(without, sizeof without, "--pin %s=hbm", kept_pin[k]);
+        if (home > MEMORY_HBM && !home_known(diag, cluster, (Memory)home, who, without))
+            return false;
     }
     return true;
 }

@@ -9,6 +9,9 @@
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins);
 
 /* The machine has the memories in which pins put something; else false, and an error. */
+/* Does the cluster say that it has a memory that `who` asks for; else plan `without`. */
+bool home_known(Diag *diag, const Cluster *cluster, Memory home, const char *who,
+                const char *without);
 bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins);
 /* The sequence divides by the pinned cp, and cp by cp_heads; else false, and an error. */
 bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins);

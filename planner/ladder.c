@@ -13,14 +13,21 @@ int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS])
         {"data parallel", &pins.zero, 0},      {"+ ZeRO-1", &pins.zero, 1},
         {"+ ZeRO-2 and 3", &pins.zero, -1},    {"+ tensor parallel", &pins.tp, -1},
         {"+ sequence parallel", &pins.sp, -1}, {"+ pipeline", &pins.pp, -1},
-        {"+ recompute", &pins.recompute, -1},  {"+ expert parallel", &pins.ep, -1}};
-    int rungs = problem->routed ? LADDER_RUNGS : LADDER_RUNGS - 1;
-    for (int i = 0; i < rungs; i++) {
-        *rung[i].pin = rung[i].free;
+        {"+ recompute", &pins.recompute, -1},  {"+ expert parallel", &pins.ep, -1},
+        {"+ offload", pins.home, -1}};
+    int rungs = 0;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        pins.home[k] = MEMORY_HBM;
+    for (int i = 0; i < LADDER_RUNGS; i++) {
+        bool homes = rung[i].pin == pins.home;
+        if (homes ? problem->offload == MEMORY_HBM : rung[i].pin == &pins.ep && !problem->routed)
+            continue;
+        for (int k = 0; k < (homes ? KEPT_COUNT : 1); k++)
+            rung[i].pin[k] = rung[i].free;
         SearchLimits limits = {.inside = true};
         SearchResult result;
         search_run(search, &pins, &limits, &result);
-        ret[i] = (Rung){rung[i].name, result.found, result.best, result.tightest};
+        ret[rungs++] = (Rung){rung[i].name, result.found, result.best, result.tightest};
     }
     return rungs;
 }

@@ -4,7 +4,7 @@
 
 #include "planner/search.h"
 
-enum { LADDER_RUNGS = 8 };
+enum { LADDER_RUNGS = 9 };
 
 typedef struct Rung {
     const char *name;
@@ -14,7 +14,8 @@ typedef struct Rung {
 } Rung;
 
 /* Data parallel, then ZeRO-1, ZeRO-2 and 3, tensor parallel, sequence parallel, pipeline, recompute
- * and, where a model has experts, expert parallel. Groups of tp ranks stay inside the fastest
+ * where a model has experts, expert parallel, and where the search may offload, homes in other
+ * memories. Groups of tp ranks stay inside the fastest
  * domain. Returns the number of rungs. */
 int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS]);
 /* The figure that is missing, with its largest part: "needs 91.2 GiB per device, 80 available;

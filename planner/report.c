@@ -152,6 +152,8 @@ static char *space_line(Arena *arena, const SearchedSpace *space)
         str_putf(&text, "; ep to %d, room %d %%", space->ep, space->room);
     else if (space->ep > 1)
         str_putf(&text, "; ep to %d, room for all rows", space->ep);
+    if (space->home > MEMORY_HBM)
+        str_putf(&text, "; homes to %s", memory_text[space->home]);
     return text.at;
 }
 

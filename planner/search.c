@@ -489,6 +489,8 @@ static void note_space(Run *run)
         space->chunks = chunks > space->chunks ? chunks : space->chunks;
         space->ep = pins->ep > space->ep ? pins->ep : space->ep;
         space->room = pins->ep > 1 ? pins->room : space->room;
+        for (int k = 0; k < KEPT_COUNT; k++)
+            space->home = pins->home[k] > space->home ? pins->home[k] : space->home;
     }
 }
 

@@ -59,6 +59,7 @@ typedef struct SearchedSpace {
     int chunks;         /* most of a stage */
     int ep;             /* most ranks that share experts */
     int room;           /* where they do: percent of an even share of the rows; 0: for all */
+    int home;           /* a Memory: the farthest that any of them keeps something in */
 } SearchedSpace;
 
 typedef struct SearchResult {

@@ -1,8 +1,6 @@
 /* search_space.c - the declared space: every family of it, in written order. */
 #include "planner/search_in.h"
 
-#include <string.h>
-
 #include "planner/contradict.h"
 
 enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024, SEARCHED = 5 };
@@ -26,6 +24,8 @@ static bool is_possible(const Space *space, const Pins *pins)
     const Problem *problem = space->problem;
     int chunks = pins_chunks(pins);
     int64_t micros = problem->job.global_batch / (pins->micro_batch * pins->dp);
+    if (info->flows && pins->home[KEPT_STATE] > MEMORY_HBM && space->pins->home[KEPT_STATE] < 0)
+        return false;
     if (pins->table)
         return pins->table->stages == pins->pp && pins->table->micros == micros &&
                chunks <= problem->net->chain.n;
@@ -110,6 +110,27 @@ static void add_experts(Space *space, Pins *pins)
     }
 }
 
+/* Homes in other memories: what a pin says, else the device's and those that the problem allows,
+ * one memory for all that leaves the device. Nothing waits for state where steps flow: it stays. */
+static void add_homes(Space *space, Pins *pins)
+{
+    const Problem *problem = space->problem;
+    for (int far = MEMORY_HBM; far < MEMORY_COUNT; far++) {
+        bool allowed = far <= (int)problem->offload && problem->cluster->store[far].bytes > 0;
+        for (int set = 0; set < 1 << KEPT_COUNT; set++) {
+            bool good = far == MEMORY_HBM ? set == 0 : set != 0;
+            for (int k = 0; k < KEPT_COUNT; k++) {
+                int pin = space->pins->home[k];
+                bool away = set >> k & 1;
+                pins->home[k] = pin >= 0 ? pin : away ? far : MEMORY_HBM;
+                good = good && (!away || (pin < 0 && allowed));
+            }
+            if (good)
+                add_experts(space, pins);
+        }
+    }
+}
+
 /* Choices that change nothing (state over one rank, a sequence over one) are in the space once. */
 static void add_rules(Space *space, Pins *pins)
 {
@@ -124,8 +145,7 @@ static void add_rules(Space *space, Pins *pins)
                 pins->recompute = recompute;
                 pins->sp = sp;
                 pins->zero = zero;
-                memcpy(pins->home, space->pins->home, sizeof pins->home);
-                add_experts(space, pins);
+                add_homes(space, pins);
             }
 }
 

@@ -22,8 +22,9 @@ typedef struct Problem {
                     none */
     Cluster *cluster;
     Job job;
-    int imbalance; /* rows of the experts of the fullest rank, in percent of an even share; 0: not
-                      said */
+    int imbalance;  /* rows of the experts of the fullest rank, in percent of an even share; 0: not
+                       said */
+    Memory offload; /* the farthest memory in which a search may keep things unasked */
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
     struct StepShelf *steps; /* of whole matrices that were lowered for cards: card.h */

@@ -125,6 +125,38 @@ class Memories:
             raise Failed(f"ended with {said.returncode}: {said.stderr!r}")
 
 
+    def capped(self):
+        """What does not fit the device fits when the search may offload, and trains to the same bits."""
+        pins = e2e.pin_text({"mbs": 4})
+        cluster = json.loads(e2e.HOST.read_text())
+        path, plans = self.shop.path / "small.json", {}
+
+        def plan(memory, *more, code=0):
+            cluster["device"]["memory_bytes"] = memory
+            path.write_text(json.dumps(cluster))
+            return e2e.lplan("plan", self.model, path, "--gpus", 1, "--global-batch", BATCH, "--seq", 32,
+                             "--pin", pins, "--json", *more, code=code)
+
+        place = self.shop.path / "capped"
+        place.mkdir()
+        room = cluster["device"]["memory_bytes"]
+        whole = json.loads(plan(room, "-o", place / "near.json").stdout)
+        margin = cluster["device"]["margin_bytes"]
+        memory = margin + max(whole["predicted"]["peak_bytes"]) * 4 // 5
+        said = plan(memory, "-o", place / "none.json", code=3)
+        if "--offload dram" not in said.stderr or "activation_home=dram" not in said.stderr:
+            raise Failed(f"no word of offload: {said.stderr!r}")
+        fits = json.loads(plan(memory, "--offload", "dram", "-o", place / "far.json").stdout)
+        if max(fits["predicted"]["peak_bytes"]) + margin > memory:
+            raise Failed(f"{fits['predicted']} does not fit {memory}")
+        for name in ("near", "far"):
+            e2e.build(place / f"{name}.json", place / name / "trainer", self.shop.cache, "--no-check",
+                      flags="-O1")
+            plans[name] = self.train(place / name, "run")
+        if plans["near"] != plans["far"]:
+            raise Failed(f"other bits: {plans}")
+
+
 def main():
     words = sys.argv[2:]
     tap = e2e.Tap()
@@ -136,6 +168,7 @@ def main():
         if not words:
             tap.case("checkpoints go on in other memories", memories.resume)
             tap.case("what cannot be kept", memories.refusals)
+            tap.case("what does not fit the device", memories.capped)
             tap.case("a machine without the memory", memories.unknown_memory)
     tap.end()
 

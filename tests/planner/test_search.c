@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
-enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8 };
+enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8, FAR_PROBLEMS = 8 };
 
 /* ---- brute force ---- */
 
@@ -102,6 +102,7 @@ typedef struct Tally {
     int problems;
     int64_t plans, fitting, nothing, simulated, labelled, chosen;
     int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
+    int64_t away;          /* with homes in another memory */
 } Tally;
 
 static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
@@ -124,6 +125,8 @@ static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tall
     tally->simulated += result.stats.plans;
     tally->chosen += result.found && result.best.pins.block != NONE;
     tally->apart += result.found && !pins_plain(&result.best.pins);
+    for (int k = 0, away = 0; k < KEPT_COUNT && result.found && !away; k++)
+        tally->away += away = result.best.pins.home[k] > MEMORY_HBM;
     tally->shared += result.found && result.best.pins.ep > 1;
     assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
                                                   result.stats.simulated + result.stats.open);
@@ -171,6 +174,33 @@ static void test_equals_brute_force_with_experts(void **state)
     print_message("# %lld plans, %lld fit; %lld of %d answers share experts\n",
                   (long long)tally.plans, (long long)tally.fitting, (long long)tally.shared,
                   SPARSE_PROBLEMS);
+}
+
+/* The search may keep things in another memory: what would not fit, or not so fast, does then. */
+static void test_equals_brute_force_with_offload(void **state)
+{
+    (void)state;
+    Dice rng = {5, 0};
+    Tally tally = {0}, near = {0};
+    for (int i = 0; i < FAR_PROBLEMS; i++)
+        for (int far = 0; far < 2; far++) {
+            Dice same = rng;
+            Arena *arena = arena_new("far");
+            Problem *problem = problem_random(arena, far ? &rng : &same, 6);
+            problem->cluster->store[MEMORY_DRAM] = (Store){.bytes = INT64_C(1) << 40,
+                                                           .read_bytes_per_s = INT64_C(40) << 30,
+                                                           .write_bytes_per_s = INT64_C(40) << 30,
+                                                           .latency_ns = 2000};
+            problem->offload = far ? MEMORY_DRAM : MEMORY_HBM;
+            check_equals_brute_force(arena, problem, far ? &tally : &near);
+            arena_free(arena);
+        }
+    assert_true(tally.away > 0 && near.away == 0);
+    assert_true(tally.nothing < near.nothing);
+    print_message("# %lld plans, %lld fit; %lld of %d answers keep something in another memory; "
+                  "%lld have none, %lld without\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.away,
+                  FAR_PROBLEMS, (long long)tally.nothing, (long long)near.nothing);
 }
 
 /* Inside one family nothing is left to other families: the tree of cuts must find the best itself.
@@ -548,6 +578,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
         cmocka_unit_test(test_equals_brute_force_with_experts),
+        cmocka_unit_test(test_equals_brute_force_with_offload),
         cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
         cmocka_unit_test(test_few_micro_batches_are_few_plans),
         cmocka_unit_test(test_labels_are_a_pareto_set),
