@@ -84,13 +84,8 @@ static int say_nothing_fits(Cli *cli, Search *here, const Problem *problem, cons
     diag_error(cli->diag, NO_SPAN, "nothing fits: %s", tightest_text(cli->arena, tightest));
     diag_note(cli->diag, "nearest to fitting: %s, on stage %d",
               pins_text(cli->arena, &tightest->pins), tightest->stage);
-    Found found;
-    if (fits_offloaded(problem, pins, &found)) {
-        diag_help(cli->diag, "with --offload dram %s fits, with %s per device",
-                  pins_text(cli->arena, &found.pins), str_gib(cli->arena, found.bytes));
-        return CLI_NOTHING_FITS;
-    }
     Pins none = pins_none();
+    bool helped = false;
     if (is_pinned(pins)) {
         SearchResult free_result;
         Search *search = search_new(problem);
@@ -101,13 +96,18 @@ static int say_nothing_fits(Cli *cli, Search *here, const Problem *problem, cons
             diag_help(cli->diag, "without the pins %s fits, with %s per device",
                       pins_text(cli->arena, &free_result.best.pins),
                       str_gib(cli->arena, free_result.best.bytes));
-            return CLI_NOTHING_FITS;
+            helped = true;
         }
     }
-    int devices = devices_enough(cli, problem);
+    Found found;
+    bool away = fits_offloaded(problem, pins, &found);
+    if (away)
+        diag_help(cli->diag, "with --offload dram %s fits, with %s per device",
+                  pins_text(cli->arena, &found.pins), str_gib(cli->arena, found.bytes));
+    int devices = helped ? 0 : devices_enough(cli, problem);
     if (devices)
         diag_help(cli->diag, "it fits on %d devices of this kind", devices);
-    else
+    else if (!helped && !away)
         diag_help(cli->diag, "shorten the sequence, or use devices with %s more memory",
                   str_gib(cli->arena, tightest->bytes - tightest->budget_bytes));
     return CLI_NOTHING_FITS;
