@@ -102,7 +102,7 @@ static int say_nothing_fits(Cli *cli, Search *here, const Problem *problem, cons
     Found found;
     bool away = fits_offloaded(problem, pins, &found);
     if (away)
-        diag_help(cli->diag, "with --offload dram %s fits, with %s per device",
+        diag_note(cli->diag, "with --offload dram %s fits, with %s per device",
                   pins_text(cli->arena, &found.pins), str_gib(cli->arena, found.bytes));
     int devices = helped ? 0 : devices_enough(cli, problem);
     if (devices)
