@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/pin_ranges.h"
+
 const char *const dtype_text[DT_COUNT] = {"f32", "f64", "bf16", "f16", "i32"};
 
 int dtype_bytes(DType dtype)
@@ -72,6 +74,11 @@ Homes plan_homes(const Plan *plan, int class)
 {
     const Homes *own = plan->class[class].cut;
     return own ? *own : (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+}
+
+bool homes_equal(const Homes *a, const Homes *b)
+{
+    return a->state == b->state && a->gradient == b->gradient && a->weight == b->weight;
 }
 
 int plan_chunk_of_link(const Plan *plan, int link)
@@ -275,7 +282,7 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
     return false;
 }
 
-static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
+bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
     static const char *const keys[] = {"tp",
                                        "cp",
@@ -317,10 +324,13 @@ static bool pin_one(Arena *arena, Diag *diag, const char *key, const char *value
     if (kept_of_pin(key) < KEPT_COUNT)
         return pin_memory(diag, key, value, &ret->home[kept_of_pin(key)]);
     if (str_eq(key, "recompute")) {
-        ret->recompute = str_eq(value, "full") ? 1 : str_eq(value, "none") ? 0 : -1;
-        if (ret->recompute >= 0)
+        bool all = str_eq(value, "full"), nothing = str_eq(value, "none");
+        ret->recompute = all;
+        ret->again = all || nothing ? NULL : arena_strdup(arena, value);
+        if (*value)
             return true;
-        diag_error(diag, NO_SPAN, "pin recompute=%s: none or full", value);
+        diag_error(diag, NO_SPAN, "pin recompute=: none, full, selective, or what is made again");
+        diag_help(diag, "kinds of ops and values of the model, such as recompute=attention+silu");
         return false;
     }
     if (str_eq(key, "mbs")) {
@@ -363,6 +373,10 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
         next = strchr(part, ',');
         if (next)
             *next++ = '\0';
+        if (pin_is_range(part)) {
+            good = pin_range(arena, diag, part, &pins);
+            continue;
+        }
         char *equals = strchr(part, '=');
         if (!equals) {
             diag_error(diag, NO_SPAN, "pin %s has no value; write %s=…", part, part);
@@ -370,7 +384,7 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
             break;
         }
         *equals = '\0';
-        good = pin_one(arena, diag, part, equals + 1, &pins);
+        good = pin_set(arena, diag, part, equals + 1, &pins);
     }
     arena_free(scratch);
     good = good && ring_has_blocks(diag, &pins);
@@ -384,8 +398,21 @@ static int64_t gcd(int64_t a, int64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* Appends atoms of `role` for `extent` ranks at `*stride`, cut where a link level is filled. */
-static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent, int *stride)
+/* The ranks of an atom of `take` at `stride`, or fewer where an end lies inside it. */
+static int up_to_end(const AtomEnds *ends, int stride, int take)
+{
+    for (int i = 0; i < ends->n; i++) {
+        int end = ends->at[i];
+        if (end > stride && end % stride == 0 && end / stride < take && take % (end / stride) == 0)
+            take = end / stride;
+    }
+    return take;
+}
+
+/* Appends atoms of `role` for `extent` ranks at `*stride`, cut where a link level is filled, and at
+ * the ends. */
+static bool put_atoms(Mesh *mesh, const Cluster *cluster, const AtomEnds *ends, Role role,
+                      int extent, int *stride)
 {
     while (extent > 1) {
         int level = cluster_level(cluster, *stride, 2), width = 1;
@@ -394,6 +421,7 @@ static bool put_atoms(Mesh *mesh, const Cluster *cluster, Role role, int extent,
         int room = width / *stride, take = extent;
         if (room > 1 && room < extent)
             take = (int)gcd(room, extent) > 1 ? (int)gcd(room, extent) : extent;
+        take = up_to_end(ends, *stride, take);
         if (mesh->n == MAX_ATOMS)
             return false;
         mesh->atom[mesh->n++] = (Atom){take, role, cluster_level(cluster, *stride, take)};
@@ -427,7 +455,7 @@ static bool put_tp(Mesh *mesh, const Cluster *cluster, const Degrees *degrees, i
         int next = degrees->tp, first = mesh->n;
         for (int i = 0; i < 4; i++)
             next = end[i] > at && end[i] < next ? end[i] : next;
-        if (next % at != 0 || !put_atoms(mesh, cluster, ROLE_TP, next / at, stride))
+        if (next % at != 0 || !put_atoms(mesh, cluster, &degrees->ends, ROLE_TP, next / at, stride))
             return false;
         AtomSet atoms = (AtomSet)((1u << mesh->n) - (1u << first));
         if (at >= cuts && at < shares)
@@ -459,7 +487,8 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     bool good = put_tp(&mesh, cluster, degrees, tp / groups, &stride);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         int first = mesh.n;
-        good = good && put_atoms(&mesh, cluster, part[i].role, part[i].extent, &stride);
+        good = good &&
+               put_atoms(&mesh, cluster, &degrees->ends, part[i].role, part[i].extent, &stride);
         for (int a = first; a < mesh.n && part[i].too; a++)
             *part[i].too = (AtomSet)(*part[i].too | 1u << a);
     }

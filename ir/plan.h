@@ -145,7 +145,18 @@ typedef struct Pins {
     int chunks;            /* of a stage */
     int cuts;              /* number of given cuts */
     int cut[MAX_CUTS];     /* layers per chunk, along the chain */
+    const char *again;     /* with recompute 0: what is made again, kinds of ops and values of the
+                              model joined by +; NULL: nothing */
+    int ranges; /* pins that some layers have otherwise: of those that name a layer the */
+    const struct PinRange *range; /* last one says a key (pin_ranges.h) */
 } Pins;
+
+/* Layers, or the link before or behind them. */
+enum { RANGE_FIRST = -1, RANGE_LAST = 1 << 24 };
+typedef struct PinRange {
+    int begin, end; /* the first and the last layer, from 0; both RANGE_FIRST or RANGE_LAST */
+    Pins pins;      /* what it says; the rest is as pins_none has it */
+} PinRange;
 Pins pins_none(void);
 /* The memories of complete pins. */
 void pins_memories(const Pins *pins, Memory *ret);
@@ -159,6 +170,11 @@ int pins_chunks(const Pins *pins);
  * after an error that says why they do not run. */
 const Schedule *pins_rows(Arena *arena, Diag *diag, const Pins *pins, int micros);
 
+/* Ranks behind which an atom ends, whatever its role goes on with. */
+typedef struct AtomEnds {
+    int n, at[MAX_ATOMS];
+} AtomEnds;
+
 /* How many ranks of a stage have each role. */
 typedef struct Degrees {
     int tp, cp, dp;
@@ -168,7 +184,8 @@ typedef struct Degrees {
     int etp;          /* and those before them, that cut each expert as tp does; 0 or 1: none */
     int tp_etp;       /* the nearest ranks of tp, which cut each expert; 0: all of them do, */
     int tp_ep,
-        cp_ep; /* else of those beside them, and of cp, so many share experts; 0 or 1: none */
+        cp_ep;     /* else of those beside them, and of cp, so many share experts; 0 or 1: none */
+    AtomEnds ends; /* so that meshes of other degrees have the same atoms */
 } Degrees;
 /* The ranks that `ep` and `etp` stand for: those of tp beyond etp share experts first, then dp
  * ranks, and cp with them where dp ranks alone do not make up ep. */
@@ -198,6 +215,7 @@ const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan);
 int plan_chunk_of_link(const Plan *plan, int link);
 /* How the parameters of a class are cut. */
 Homes plan_homes(const Plan *plan, int class);
+bool homes_equal(const Homes *a, const Homes *b);
 /* How one of them is. What two chunks of a stage share is whole there: their rows lie apart, and
  * those of other micro-batches between them. */
 Homes plan_param_homes(const Plan *plan, const NetParam *param);

@@ -87,6 +87,14 @@ AtomSet plan_role_atoms(const Plan *plan, const Net *net, Role role)
     return atoms;
 }
 
+bool mesh_same_roles(const Mesh *a, const Mesh *b)
+{
+    bool same = a->ep == b->ep && a->etp == b->etp && a->edp == b->edp;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->atom[i].role == b->atom[i].role;
+    return same;
+}
+
 /* The atoms of the batch at the boundary of a class, those of dp there: major ones first. */
 static AtomList batch_rows(const Graph *graph, const ClassPlan *class, const Mesh *mesh)
 {

@@ -17,6 +17,8 @@ enum { MAX_PARTS = 256 }; /* classes of a net that is divided */
  * as it is. */
 void net_split(Net *net, const int *part);
 
+/* Do the atoms of two meshes do the same? */
+bool mesh_same_roles(const Mesh *a, const Mesh *b);
 /* The atoms that have a role in some class. */
 AtomSet plan_role_atoms(const Plan *plan, const Net *net, Role role);
 /* Do ranks share experts in some class, so that the model is read with rows for single choices? The

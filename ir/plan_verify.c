@@ -447,7 +447,7 @@ static bool verify_homes(const Verify *v)
 static bool same_homes(const Plan *plan, int a, int b)
 {
     Homes x = plan_homes(plan, a), y = plan_homes(plan, b);
-    return x.state == y.state && x.gradient == y.gradient && x.weight == y.weight;
+    return homes_equal(&x, &y);
 }
 
 /* ---- between classes ---- */

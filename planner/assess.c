@@ -184,6 +184,14 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     return out;
 }
 
+static void put_recompute(Str *text, const Pins *pins, bool brief)
+{
+    if (pins->again)
+        str_putf(text, brief ? ", recompute %s" : ", selective recompute (%s)", pins->again);
+    else if (pins->recompute)
+        str_put(text, brief ? ", recompute" : ", full recompute");
+}
+
 static char *words(Arena *arena, const Pins *pins, bool brief)
 {
     Str text = str_new(arena);
@@ -223,11 +231,37 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->tp > 1 && pins->tp_by == CROSS_RING)
         str_put(&text, brief ? ", TP overlap" : ", tensor-parallel overlap (chunked GEMM)");
-    if (pins->recompute)
-        str_put(&text, brief ? ", recompute" : ", full recompute");
+    put_recompute(&text, pins, brief);
     if (pins->block >= 0)
         str_putf(&text, ", block %d", pins->block);
     str_putf(&text, ", %s %lld", brief ? "mbs" : "micro-batch", (long long)pins->micro_batch);
+    return text.at;
+}
+
+char *pins_layers_words(Arena *arena, const Pins *pins)
+{
+    Str text = str_new(arena);
+    str_putf(&text, "tp %d x ", pins->tp);
+    if (pins->cp > 1)
+        str_putf(&text, "cp %d x ", pins->cp);
+    str_putf(&text, "dp %d", pins->dp);
+    if (pins->ep > 1)
+        str_putf(&text, ", ep %d", pins->ep);
+    if (pins->etp > pins->tp)
+        str_putf(&text, ", etp %d", pins->etp);
+    if (pins->cp > 1 && pins->cp_heads > 1)
+        str_putf(&text, ", heads over %d", pins->cp_heads);
+    if (pins->cp > 1 && pins->cp_by >= 0)
+        str_putf(&text, ", context parallel %s", cross_text[pins->cp_by]);
+    const char *homes = homes_name(pins, false);
+    str_putf(&text, ", %s", homes ? homes : "homes whole");
+    if (pins->sp)
+        str_put(&text, ", sequence parallel");
+    if (pins->tp > 1 && pins->tp_by == CROSS_RING)
+        str_put(&text, ", tensor-parallel overlap");
+    put_recompute(&text, pins, false);
+    if (pins->block >= 0)
+        str_putf(&text, ", block %d", pins->block);
     return text.at;
 }
 

@@ -50,6 +50,8 @@ int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind);
 Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, const Net *net);
 /* "data parallel 8 x tensor parallel 8, ZeRO-1, ...": a plan in words. */
 char *pins_words(Arena *arena, const Pins *pins);
+/* Of layers that have pins of their own: without what a stage or a step is. */
+char *pins_layers_words(Arena *arena, const Pins *pins);
 char *pins_short(Arena *arena, const Pins *pins); /* the same, abbreviated */
 /* FLOPs of the model for one sequence, three times forward: attention in full, causal not halved
  * (the convention of MFU: Chowdhery et al. 2022, appendix B), or of pairs alone that masks leave.

@@ -311,7 +311,8 @@ Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPl
 {
     const Graph *graph = pricer->net->classes.at[class];
     Body *body = lower(scratch, pricer, plan, class, split);
-    Card card = {.saves_in = body->saves_in,
+    Card card = {.cut = plan->cut,
+                 .saves_in = body->saves_in,
                  .saves_in_late = body->saves_in_late,
                  .saves_grad_in = body->saves_grad_in};
     memcpy(card.saved_bytes, body->saved_bytes, sizeof card.saved_bytes);
@@ -372,7 +373,7 @@ Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Varia
                    !mesh_build(diag_new(arena), problem->cluster, &degrees, &deck->mesh)))
         return NULL;
     int64_t batch = variant->net->dims.at[variant->net->batch].extent * key->micro_batch * dp;
-    deck->net = net_resize(arena, variant->net, batch, variant->key.spread.tp);
+    deck->net = net_resize(arena, variant->net, batch, variant->pad_vocabulary);
     if (ep > 1)
         deck->net->room_percent = key->room > 0 ? key->room : 0;
     deck->pricer = (Pricer){

@@ -7,6 +7,7 @@
 #include "planner/ask.h"
 #include "planner/contradict.h"
 #include "planner/html.h"
+#include "planner/parts.h"
 #include "planner/report.h"
 #include "planner/trace.h"
 
@@ -123,12 +124,23 @@ typedef struct Answer {
 } Answer;
 
 /* The best plan whose layout fits: the cards never promise less than the layout takes, so the first
- * one does. */
-static bool make_answer(Problem *problem, Search *search, SearchResult *result, Answer *ret)
+ * one does. What some layers have of their own is laid over the plans that the search found for
+ * all, and over the one nearest to fitting where none does. */
+static bool make_answer(Problem *problem, Search *search, const Pins *pins, SearchResult *result,
+                        Answer *ret)
 {
+    if (!result->found) {
+        result->best = (Found){.pins = result->tightest.pins};
+        result->found = true;
+    }
     for (int i = -1; i < result->runners; i++) {
-        const Found *found = i < 0 ? &result->best : &result->runner[i];
+        Found *found = i < 0 ? &result->best : &result->runner[i];
         const Variant *variant = search_variant(search, &found->pins);
+        if (pins_divide(pins)) {
+            found->pins.again = pins->again;
+            found->pins.ranges = pins->ranges;
+            found->pins.range = pins->range;
+        }
         ret->plan = plan_make(problem, &found->pins, variant, &ret->net);
         if (!ret->plan)
             return false;
@@ -208,7 +220,8 @@ static void say_report(Cli *cli, const Report *report, unsigned sections)
 static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const SearchLimits *limits,
                         unsigned sections)
 {
-    if (!memories_known(cli->diag, problem->cluster, pins))
+    if (!memories_known(cli->diag, problem->cluster, pins) ||
+        !parts_known(cli->diag, problem, pins))
         return CLI_INPUT;
     Search *search = search_new(problem);
     SearchResult result;
@@ -218,9 +231,9 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     if (result.stats.considered == 0 && result.stats.illegal == 0) {
         say_contradiction(cli->diag, search, problem, pins);
         code = CLI_INPUT;
-    } else if (!result.found) {
+    } else if (!result.found && !(pins_divide(pins) && result.tightest.known)) {
         code = say_nothing_fits(cli, search, problem, pins, &result);
-    } else if (!make_answer(problem, search, &result, &answer) || !write_plan(cli, &answer) ||
+    } else if (!make_answer(problem, search, pins, &result, &answer) || !write_plan(cli, &answer) ||
                !write_trace(cli, &answer) || !write_schedule(cli, &answer)) {
         code = CLI_INPUT;
     } else {
@@ -313,7 +326,18 @@ int cmd_plan(int argc, char **argv)
             "those of weights. optimizer_home=dram or nvme keeps the optimizer's state in the "
             "host's\n"
             "memory or in files (the trainer's --offload-dir), and brings it to the update;\n"
-            "activation_home does the same with what forward saves for backward.",
+            "activation_home does the same with what forward saves for backward.\n"
+            "recompute=full makes a layer's forward again in backward, selective what sets "
+            "positions against\n"
+            "each other, and names joined by + what they name: kinds of ops, or values of the "
+            "model.\n"
+            "Layers may have pins of their own, over those of all: 0-3:tp=4, 7:recompute=full:"
+            "zero=3,\n"
+            "first: and last: for the links before and behind them; keys tp cp dp tp_by cp_by "
+            "cp_heads\n"
+            "ep etp zero shard sp block recompute. What moves between neighbours is found. The "
+            "search is\n"
+            "for layers that are alike; what differs is laid over what it found.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

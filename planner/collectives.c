@@ -102,7 +102,7 @@ static void put_step(Str *str, Arena *arena, const Assessment *it, const Style *
         if (traffic->stream == STREAM_BLOCK)
             continue;
         shown++;
-        const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
+        const char *cells[] = {traffic_role(arena, it, traffic),
                                traffic_kind(traffic),
                                traffic_what(arena, traffic),
                                traffic->memory ? memory_text[traffic->memory]

@@ -110,7 +110,10 @@ static void look_at_clones(Look *look, const Body *body)
             const Inst *inst = &body_list(body, l)->at[i];
             for (int k = 0; inst->kind == INST_KERNEL && k < inst->nodes; k++) {
                 const Node *node = &body->graph->nodes.at[inst->node[k]];
-                if (node->seg == SEG_FORWARD && node->ins > 0 && inst->turn == 0)
+                bool again = node->seg == SEG_FORWARD && node->ins > 0 && inst->turn == 0;
+                for (int r = 0; r < look->remade.n && again; r++) /* parts of a kind share names */
+                    again = !str_eq(look->remade.at[r], node->name);
+                if (again)
                     vec_push(look->arena, &look->remade) = node->name;
             }
         }

@@ -2,10 +2,11 @@
  * cuts the chain. */
 #include "planner/make.h"
 
+#include "ir/pin_ranges.h"
 #include "planner/contradict.h"
-#include "planner/simulate.h"
-
+#include "planner/parts.h"
 #include "planner/resize.h"
+#include "planner/simulate.h"
 
 Pins pins_complete(const Problem *problem, Pins pins)
 {
@@ -60,8 +61,11 @@ char *pins_text(Arena *arena, const Pins *pins)
     if (pins->cp > 1 && pins->order == ORDER_ZIGZAG)
         str_putf(&text, "order=%s,", order_text[pins->order]);
     str_putf(&text, "dp=%d,pp=%d,zero=%d,sp=%d,recompute=%s,schedule=%s,mbs=%lld", pins->dp,
-             pins->pp, pins->zero, pins->sp, pins->recompute ? "full" : "none", pins->schedule,
-             (long long)pins->micro_batch);
+             pins->pp, pins->zero, pins->sp,
+             pins->again       ? pins->again
+             : pins->recompute ? "full"
+                               : "none",
+             pins->schedule, (long long)pins->micro_batch);
     if (pins_chunks(pins) > pins->pp && !pins->table)
         str_putf(&text, ",chunks=%d", pins->chunks);
     if (pins->ep > 1)
@@ -79,6 +83,7 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",block=%d", pins->block);
     for (int i = 0; i < pins->cuts; i++)
         str_putf(&text, "%s%d", i ? "+" : ",layers=", pins->cut[i]);
+    str_put(&text, pin_ranges_text(arena, pins));
     return text.at;
 }
 
@@ -146,33 +151,13 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
     return true;
 }
 
-/* The blocks have the label that a pin names. */
-static bool check_label(const Problem *problem, Width *width, const VariantKey *key)
-{
-    if (key->block == NONE)
-        return true;
-    int n = width_labels(problem->arena, width, key)->n;
-    if (key->block < (n > 1 ? n : 1))
-        return true;
-    diag_error(problem->diag, NO_SPAN, "pin block=%d: these blocks have %s", key->block,
-               n > 1 ? "fewer labels" : "one label");
-    diag_help(problem->diag, "labels are 0 to %d, fastest first", n > 1 ? n - 1 : 0);
-    return false;
-}
-
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
     if (!check_pins(problem, pins))
         return NULL;
     Arena *arena = problem->arena;
-    VariantKey key = key_of_pins(pins);
-    if (!variant) {
-        Width *width = width_new(arena, problem->diag, problem, &key.spread);
-        if (width && !check_label(problem, width, &key))
-            return NULL;
-        variant = width ? variant_solve(arena, problem->diag, width, &key) : NULL;
-    }
-    if (!variant)
+    const Parts *parts = parts_new(problem, pins, variant);
+    if (!parts)
         return NULL;
     Plan *plan = ARENA_NEW(arena, Plan);
     *plan =
@@ -184,8 +169,9 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
                .stages = pins->pp,
                .micro_batch = pins->micro_batch,
                .micro_batches = (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
-               .pad_vocabulary = pins->tp,
-               .room_percent = key.spread.routed && pins->room > 0 ? pins->room : 0,
+               .mesh = parts->kind[0].mesh,
+               .pad_vocabulary = parts->pad_vocabulary,
+               .room_percent = parts->routed && pins->room > 0 ? pins->room : 0,
                .bucket_bytes = PLAN_BUCKET_BYTES};
     const Schedule *rows = pins_rows(arena, problem->diag, pins, plan->micro_batches);
     if (!rows)
@@ -196,14 +182,9 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->table = pins->table;
     plan->chunks = rows->chunks;
     plan->holder = rows->holder;
-    Net *net = net_resize(arena, key.spread.routed ? problem->routed : problem->net,
+    Net *net = net_resize(arena, parts->routed ? problem->routed : problem->net,
                           pins->micro_batch * pins->dp, plan->pad_vocabulary);
-    Degrees degrees = spread_degrees(&key.spread, pins->dp, pins->ep, net);
-    if (!mesh_build(problem->diag, problem->cluster, &degrees, &plan->mesh))
-        return NULL;
-    if (key.spread.zigzag)
-        plan->zigzag = mesh_zigzag(&plan->mesh, key.spread.cp_heads);
-    plan_tell(plan, net);
+    plan->zigzag = parts_zigzag(parts);
     Homes homes = homes_preset(&plan->mesh, pins->zero, pins->shard);
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
@@ -211,10 +192,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     pins_memories(pins, plan->memory);
     if (!cut_chain(problem, plan, net, pins))
         return NULL;
-    plan->class = ARENA_ARRAY(arena, ClassPlan, net->classes.n);
-    for (int c = 0; c < net->classes.n; c++)
-        variant_lift(arena, variant, &plan->mesh, c, &plan->class[c]);
-    if (!plan_verify(plan, net, problem->diag))
+    if (!parts_fill(parts, plan, net) || !plan_verify(plan, net, problem->diag))
         return NULL;
     *ret_net = net;
     plan_time_rows(plan, net);
@@ -243,6 +221,10 @@ bool pins_same(const Pins *a, const Pins *b)
     pins_memories(b, home[1]);
     for (int k = 0; k < KEPT_COUNT; k++)
         same = same && home[0][k] == home[1][k];
+    same = same && str_eq(a->again ? a->again : "", b->again ? b->again : "") &&
+           a->ranges == b->ranges;
+    for (int r = 0; same && r < a->ranges; r++)
+        same = pin_range_same(&a->range[r], &b->range[r]);
     int chunks = pins_chunks(a);
     for (int s = 0; same && a->cuts == chunks && b->cuts == chunks && s < chunks; s++)
         same = a->cut[s] == b->cut[s];
@@ -264,20 +246,11 @@ static bool boundary_shards(const Plan *plan, const Net *net, DimId dim)
     return false;
 }
 
-/* Values that cost next to nothing may be made again in every plan; products and norms only under
- * recompute. */
-static bool recomputes(const Plan *plan, const Net *net)
+static void recomputes(const Plan *plan, const Net *net, Pins *ret)
 {
-    for (int c = 0; c < net->classes.n; c++) {
-        const Graph *graph = net->classes.at[c];
-        for (int n = 0; n < graph->nodes.n; n++) {
-            const Node *node = &graph->nodes.at[n];
-            if (node->seg == SEG_FORWARD && node->ins > 1 &&
-                plan->class[c].keep[node->out[0]] == KEEP_NONE)
-                return true;
-        }
-    }
-    return false;
+    ret->recompute = 0;
+    for (int c = 0; c < net->classes.n && !ret->recompute && !ret->again; c++)
+        class_recompute(plan->arena, net->classes.at[c], &plan->class[c], ret);
 }
 
 Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net)
@@ -289,8 +262,9 @@ Problem problem_of_plan(Arena *arena, const Plan *plan, const Net *net)
                        .cluster = plan->cluster,
                        .job = plan->job,
                        .ranks = plan->ranks};
-    /* a model with experts has two forms, of which the plan has one */
-    if (net_has_experts(net) && !problem_read(&problem))
+    /* a model with experts has two forms, of which the plan has one; and a plan may divide its
+     * classes */
+    if ((plan->part || net_has_experts(net)) && !problem_read(&problem))
         BUG("a plan's model cannot be read again");
     return problem;
 }
@@ -322,11 +296,19 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     for (int k = 0; k < KEPT_COUNT; k++)
         pins.home[k] = (int)plan->memory[k];
     pins.sp = boundary_shards(plan, net, net->sequence);
-    pins.recompute = recomputes(plan, net);
+    recomputes(plan, net, &pins);
     pins.micro_batch = plan->micro_batch;
     pins.schedule = schedule_text[plan->schedule];
     pins.table = plan->table;
     pins.chunks = plan->chunks / plan->stages;
+    for (int c = 0; c < plan->chunks && plan->chunks <= MAX_CUTS; c++)
+        pins.cut[pins.cuts++] =
+            plan->first_link[c + 1] - plan->first_link[c] - (c == 0) - (c == plan->chunks - 1);
+    if (plan_is_divided(plan, net)) {
+        *ret = (BlockLabels){.n = 0};
+        parts_say(plan, net, &pins);
+        return pins;
+    }
     Arena *scratch = arena_new("label");
     Problem problem = {.arena = scratch,
                        .model = plan->model,
@@ -335,8 +317,5 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
                        .ranks = plan->ranks};
     pins.block = plan_label(scratch, &problem, plan, net, pins.sp, pins.recompute, ret);
     arena_free(scratch);
-    for (int c = 0; c < plan->chunks && plan->chunks <= MAX_CUTS; c++)
-        pins.cut[pins.cuts++] =
-            plan->first_link[c + 1] - plan->first_link[c] - (c == 0) - (c == plan->chunks - 1);
     return pins;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "planner/parts.h"
 #include "planner/techniques.h"
 
 void report_question(Str *str, const Report *report, const char *title, const char *aside)
@@ -43,6 +44,21 @@ const char *text_in_layers(const Mesh *mesh)
 {
     bool tp = role_atoms(mesh, ROLE_TP) != 0;
     return !mesh->ep ? "tp, in layers" : tp ? "tp, ep, in layers" : "ep, in layers";
+}
+
+const char *text_all_roles(Arena *arena, const Assessment *it, AtomSet atoms)
+{
+    Str text = str_new(arena);
+    str_put(&text, text_roles(arena, &it->plan->mesh, atoms));
+    for (int c = 0; c < it->net->classes.n; c++) {
+        const char *own = text_roles(arena, plan_mesh(it->plan, c), atoms);
+        bool said = str_eq(own, text_roles(arena, &it->plan->mesh, atoms));
+        for (int before = 0; before < c && !said; before++)
+            said = str_eq(own, text_roles(arena, plan_mesh(it->plan, before), atoms));
+        if (!said)
+            str_putf(&text, "|%s", own);
+    }
+    return text.at;
 }
 
 const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms)
@@ -160,6 +176,10 @@ static char *space_line(Arena *arena, const SearchedSpace *space)
 static char *verdict_line(Arena *arena, const Report *report)
 {
     const SearchResult *search = report->search;
+    if (pins_divide(&report->it->pins))
+        return arena_printf(
+            arena, "searched as if all layers were alike; their own pins are laid over it; %s",
+            text_time(arena, search->stats.wall_ns));
     if (search->complete)
         return arena_printf(arena, "nothing %s is faster; %s",
                             report->pinned ? "within these pins" : "in the declared space",
@@ -202,6 +222,28 @@ void report_labels(Str *str, const Report *report)
     }
 }
 
+/* Layers that differ from the rest, a line each. */
+static void put_ranges(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    const Pins *pins = &it->pins;
+    Problem problem = {.net = (Net *)it->net, .ranks = it->plan->ranks};
+    for (int r = 0; r < pins->ranges; r++) {
+        const PinRange *range = &pins->range[r];
+        int links = it->net->chain.n;
+        bool first = range->begin == RANGE_FIRST, last = range->begin == RANGE_LAST;
+        Pins own = pins_of_link(&problem, pins, first ? 0 : last ? links - 1 : range->begin + 1);
+        Str text = str_new(report->arena);
+        if (first || last)
+            str_put(&text,
+                    it->net->classes.at[it->net->chain.at[first ? 0 : links - 1].class]->name);
+        else
+            str_putf(&text, range->begin == range->end ? "%d" : "%d-%d", range->begin, range->end);
+        str_putf(&text, ": %s", pins_layers_words(report->arena, &own));
+        put_line(str, report, r ? "" : "but", text.at);
+    }
+}
+
 void report_head(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -213,6 +255,7 @@ void report_head(Str *str, const Report *report)
                               str_commas(arena, it->plan->job.global_batch),
                               str_commas(arena, it->plan->job.sequence), report->defaulted));
     put_line(str, report, "placement", pins_words(arena, &it->pins));
+    put_ranges(str, report);
     report_labels(str, report);
     put_line(str, report, "step",
              arena_printf(arena, "%s   %s to %s [%s]", text_time(arena, it->step_ns),

@@ -86,6 +86,8 @@ char *text_percent(Arena *arena, int64_t part, int64_t whole);
 const char *text_in_layers(const Mesh *mesh);
 /* "tp", "dp", "tp, dp" of a set of atoms; "all ranks" when empty and between stages "neighbour
  * stage". */
+/* The same for a plan whose atoms have other roles in some layers: "dp|tp". */
+const char *text_all_roles(Arena *arena, const Assessment *it, AtomSet atoms);
 const char *text_roles(Arena *arena, const Mesh *mesh, AtomSet atoms);
 /* The stages worth a line: the ends, the fullest and the busiest; returns their number, in order.
  */

@@ -6,6 +6,8 @@
 #include "planner/techniques.h"
 #include "planner/traffic.h"
 
+#include "ir/pin_ranges.h"
+
 static json_t *integer(int64_t value)
 {
     return json_integer((json_int_t)value);
@@ -45,6 +47,14 @@ json_t *predicted_json(const Assessment *it)
     return object;
 }
 
+static json_t *range_json(const PinRange *range)
+{
+    Arena *arena = arena_new("range");
+    json_t *text = json_string(pin_range_text(arena, range));
+    arena_free(arena);
+    return text;
+}
+
 static json_t *placement_json(const Assessment *it)
 {
     const Pins *pins = &it->pins;
@@ -54,7 +64,10 @@ static json_t *placement_json(const Assessment *it)
     json_t *object =
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "tp", pins->tp, "dp", pins->dp, "pp",
                   pins->pp, "zero", pins->zero, "sp", pins->sp, "recompute",
-                  pins->recompute ? "full" : "none", "schedule", pins->schedule);
+                  pins->again       ? pins->again
+                  : pins->recompute ? "full"
+                                    : "none",
+                  "schedule", pins->schedule);
     if (pins->shard > SHARD_ALL)
         json_object_set_new(object, "shard", json_string(shard_text[pins->shard]));
     if (pins->cp > 1) {
@@ -73,6 +86,12 @@ static json_t *placement_json(const Assessment *it)
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));
     json_object_set_new(object, "micro_batches", json_integer(it->plan->micro_batches));
     json_object_set_new(object, "layers", layers);
+    if (pins->ranges) {
+        json_t *ranges = json_array();
+        for (int r = 0; r < pins->ranges; r++)
+            json_array_append_new(ranges, range_json(&pins->range[r]));
+        json_object_set_new(object, "ranges", ranges);
+    }
     if (it->program->flows) {
         json_t *stale = json_array();
         for (int s = 0; s < it->plan->stages; s++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/plan_memory.h"
+#include "ir/plan_parts.h"
 #include "planner/outside.h"
 #include "planner/report.h"
 
@@ -88,10 +89,10 @@ void report_resident(Str *str, const Report *report)
 /* ---- sharding ---- */
 
 /* "f over tp 8", in the order of the axes. */
-static const char *shards_text(Arena *arena, const Report *report, const Value *value,
+static const char *shards_text(Arena *arena, const Report *report, int class, const Value *value,
                                const Placement *place)
 {
-    const Mesh *mesh = &report->it->plan->mesh;
+    const Mesh *mesh = plan_mesh(report->it->plan, class);
     Str text = str_new(arena);
     for (int a = 0; a < value->axes; a++) {
         AtomSet set = list_set(&place->shard[a]);
@@ -174,7 +175,7 @@ static void add_param(const Report *report, ShardRows *rows, int class, int para
     const Param *info = &body->graph->params.at[param];
     const Value *value = &body->graph->values.at[info->value];
     const Placement *home = &body->plan->home[param];
-    const char *shards = shards_text(arena, report, value, home);
+    const char *shards = shards_text(arena, report, class, value, home);
     ShardRow *row = NULL;
     for (int i = 0; i < rows->n; i++)
         if (rows->at[i].body == body && str_eq(rows->at[i].shards, shards))
@@ -195,32 +196,32 @@ static const char *cut_names(Arena *arena, const char *names)
     return strlen(names) <= MOST ? names : arena_printf(arena, "%.*s…", MOST - 1, names);
 }
 
-static const char *over_text(Arena *arena, const Plan *plan, AtomSet atoms)
+static const char *over_text(Arena *arena, const Mesh *mesh, AtomSet atoms)
 {
-    return arena_printf(arena, "%s %d", text_roles(arena, &plan->mesh, atoms),
-                        mesh_extent(&plan->mesh, atoms));
+    return arena_printf(arena, "%s %d", text_roles(arena, mesh, atoms), mesh_extent(mesh, atoms));
 }
 
 /* Over which ranks what belongs to a row is cut further; each set holds the next. */
 static const char *cut_text(Arena *arena, const Plan *plan, int class, AtomSet replicated)
 {
     const Homes homes = plan_homes(plan, class);
+    const Mesh *mesh = plan_mesh(plan, class);
     AtomSet state = (AtomSet)(homes.state & replicated),
             gradient = (AtomSet)(homes.gradient & replicated),
             weight = (AtomSet)(homes.weight & replicated);
     if (!state)
         return "as the parameter";
-    const char *over = over_text(arena, plan, state);
+    const char *over = over_text(arena, mesh, state);
     if (weight == state)
         return arena_printf(arena, "all over %s", over);
     if (!gradient)
         return arena_printf(arena, "state over %s", over);
     if (gradient != state)
         return arena_printf(arena, "state over %s, gradients %s", over,
-                            over_text(arena, plan, gradient));
+                            over_text(arena, mesh, gradient));
     if (!weight)
         return arena_printf(arena, "state, gradients over %s", over);
-    return arena_printf(arena, "weights over %s, the rest %s", over_text(arena, plan, weight),
+    return arena_printf(arena, "weights over %s, the rest %s", over_text(arena, mesh, weight),
                         over);
 }
 
@@ -228,7 +229,6 @@ static void put_parameters(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
     Arena *arena = report->arena;
-    const Mesh *mesh = &it->plan->mesh;
     ShardRows rows = {0};
     for (int c = 0; c < it->net->classes.n; c++) {
         int links = 0;
@@ -237,13 +237,16 @@ static void put_parameters(Str *str, const Report *report)
         for (int p = 0; p < it->net->classes.at[c]->params.n; p++)
             add_param(report, &rows, c, p, links);
     }
-    bool further = it->plan->gradient_atoms != 0;
+    bool further = false;
+    for (int c = 0; c < it->net->classes.n; c++)
+        further = further || plan_homes(it->plan, c).gradient;
     const char *heads[] = {"class", "parameters", "sharded", "copies",
                            further ? "cut further" : "optimizer state"};
     Table table = table_new(arena, "lllrl", heads);
     for (int i = 0; i < rows.n; i++) {
         const ShardRow *row = &rows.at[i];
-        AtomSet state = (AtomSet)(it->plan->state_atoms & row->replicated);
+        const Mesh *mesh = plan_mesh(it->plan, row->class);
+        AtomSet state = (AtomSet)(plan_homes(it->plan, row->class).state & row->replicated);
         AtomSet copies = (AtomSet)(row->replicated & ~plan_homes(it->plan, row->class).weight);
         const char *own =
             further ? cut_text(arena, it->plan, row->class, row->replicated)
@@ -276,6 +279,24 @@ static void put_buffers(Str *str, const Report *report)
                  str_gib(report->arena, gradients));
 }
 
+/* "b over dp 2", or from what to what where a class moves it. */
+static const char *boundary_text(const Report *report, int class)
+{
+    const Assessment *it = report->it;
+    const Graph *graph = it->net->classes.at[class];
+    const Value *value = &graph->values.at[graph->chain_in];
+    const ClassPlan *plan = &it->plan->class[class];
+    const char *out = shards_text(report->arena, report, class, value, &plan->boundary_out);
+    if (place_equal(&plan->boundary_in, &plan->boundary_out))
+        return out;
+    int before = class;
+    for (int i = 1; i < it->net->chain.n && before == class; i++)
+        if (it->net->chain.at[i].class == class)
+            before = it->net->chain.at[i - 1].class;
+    return arena_printf(report->arena, "%s, moved to %s",
+                        shards_text(report->arena, report, before, value, &plan->boundary_in), out);
+}
+
 static void put_boundary(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -284,12 +305,15 @@ static void put_boundary(Str *str, const Report *report)
         if (graph->chain_in == NONE || graph->chain_out == NONE)
             continue;
         const Body *body = it->program->body[c];
-        str_putf(str, "  between layers: %s; kept for backward: %s a micro-batch and %s\n",
-                 shards_text(report->arena, report, &graph->values.at[graph->chain_in],
-                             &it->plan->class[c].boundary_in),
-                 str_gib(report->arena, body->saved_bytes[SAVED_I] + body->saved_bytes[SAVED_W] +
-                                            (body->saves_in ? body->copies.at[body->in].bytes : 0)),
-                 graph->name);
+        const char *kept =
+            str_gib(report->arena, body->saved_bytes[SAVED_I] + body->saved_bytes[SAVED_W] +
+                                       (body->saves_in ? body->copies.at[body->in].bytes : 0));
+        const char *line = arena_printf(
+            report->arena, "between layers: %s; kept for backward: %s a micro-batch and %s",
+            boundary_text(report, c), kept, graph->name);
+        Str lines = str_new(report->arena);
+        text_wrap(&lines, line, 2, 98);
+        str_put(str, lines.at);
     }
 }
 
@@ -375,6 +399,23 @@ static void put_legend(Str *str, const Report *report)
     str_putf(str, "%s%s%s", report->style.dim, lines.at, report->style.off);
 }
 
+/* The groups of layers whose atoms have other roles; the first class that has a mesh says it. */
+static void put_own_groups(const Report *report, Table *table)
+{
+    const Assessment *it = report->it;
+    for (int c = 0; c < it->net->classes.n; c++) {
+        const Mesh *mesh = it->plan->class[c].mesh;
+        bool said = mesh == NULL;
+        for (int before = 0; before < c && !said; before++)
+            said =
+                it->plan->class[before].mesh && mesh_same_roles(it->plan->class[before].mesh, mesh);
+        for (int role = ROLE_TP; role <= ROLE_EP && !said; role++)
+            group_row(report, table, role_text[role], role_atoms(mesh, (Role)role),
+                      arena_printf(report->arena, "the same, where layers are as %s",
+                                   it->net->classes.at[c]->name));
+    }
+}
+
 static void put_groups(Str *str, const Report *report)
 {
     const Plan *plan = report->it->plan;
@@ -405,6 +446,7 @@ static void put_groups(Str *str, const Report *report)
               "tokens of parts of experts, and sums of them, every layer of experts");
     group_row(report, &table, "ep", mesh->ep,
               "rows to their experts and back, every layer of experts");
+    put_own_groups(report, &table);
     stages_row(report, &table, "pp", plan->stages, ranks, far,
                "activations between stages, every micro-batch");
     stages_row(report, &table, "world", plan->ranks, 1, cluster->levels - 1,

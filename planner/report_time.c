@@ -53,7 +53,7 @@ void report_traffic(Str *str, const Report *report)
         const Traffic *traffic = row[i].traffic;
         int s = row[i].stage;
         int64_t exposed = hot_exposed(times, &row[i]);
-        const char *cells[] = {traffic_role(arena, &it->plan->mesh, traffic),
+        const char *cells[] = {traffic_role(arena, it, traffic),
                                traffic_kind(traffic),
                                traffic_what(arena, traffic),
                                traffic->memory ? memory_text[traffic->memory]

@@ -57,60 +57,11 @@ int64_t family_budget(const Family *family)
     return device->memory_bytes - device->margin_bytes;
 }
 
-/* ---- paths of flat gradients ---- */
-
-typedef struct FlatPath {
-    struct FlatPath *next;
-    bool whole;
-    Group group;
-} FlatPath;
-
-/* How homes of a group with these sets are cut; whole: but for the state's. */
-static Group cut_of(const Family *family, AtomSet sharded, AtomSet partial, bool whole)
-{
-    Homes homes = family->homes;
-    if (whole)
-        homes.gradient = homes.weight = 0;
-    Group group = {.sharded = sharded, .partial = partial};
-    group_cut(&group, &homes);
-    return group;
-}
-
-/* The same with its paths. `elements` divides by the share; its size picks the path where two are
- * close, and the first stage asked for speaks for all. */
-static const Group *flat_group(Family *family, const Group *like, bool whole, int64_t elements)
-{
-    for (const FlatPath *path = family->paths; path; path = path->next)
-        if (path->group.sharded == like->sharded && path->group.partial == like->partial &&
-            path->group.share.n == like->share.n && path->whole == whole)
-            return &path->group;
-    FlatPath *path = ARENA_NEW(family->arena, FlatPath);
-    *path = (FlatPath){.next = family->paths, .whole = whole, .group = *like};
-    path->group.elements = elements;
-    MovePrice moves = pricer_moves(&family->pricer);
-    group_find_paths(family->arena, &family->mesh, &moves, &path->group);
-    family->paths = path;
-    return &path->group;
-}
-
-/* Length of a flat path on `count` elements of `width` bytes, as the walk issues its moves. */
-static int64_t flat_ns(const Family *family, const Path *path, int64_t count, int width)
-{
-    int64_t ns = 0;
-    for (int i = 0; i < path->n; i++) {
-        const Move *move = &path->move[i];
-        if (move->kind <= MOVE_PERMUTE)
-            ns += price_move(&family->pricer, &family->mesh, move,
-                             wire_bytes(&family->mesh, move, count, width));
-        count = flat_count(&family->mesh, move, count);
-    }
-    return ns;
-}
-
 /* ---- groups of a stage ---- */
 
 typedef struct StageGroup {
-    Group cut; /* its sets, on the family's mesh, and lists */
+    Group cut;   /* its sets, on the family's mesh, and lists */
+    Homes homes; /* by which it was cut: those of its classes */
     bool tied;
     bool whole; /* shared with another chunk of the stage */
     double rate;
@@ -135,20 +86,28 @@ static AtomSet with_dp(const Family *family, AtomSet partial)
     return (AtomSet)(partial | (role_atoms(&family->mesh, ROLE_DP) & ~own));
 }
 
-static StageGroup *group_for(Arena *scratch, const Family *family, Groups *groups,
+static StageGroup *group_for(Arena *scratch, const Family *family, Groups *groups, const Card *of,
                              const CardGroup *card, bool tied, bool whole, int links)
 {
     AtomSet sharded = card->sharded, partial = with_dp(family, card->partial);
+    Homes homes = of->cut ? *of->cut : family->homes;
+    if (whole) /* what chunks share is, but for its state */
+        homes.gradient = homes.weight = 0;
+    bool buffered = homes.gradient != 0;
+    homes = (Homes){homes.state & ~sharded, homes.gradient & ~sharded, homes.weight & ~sharded};
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
         if (at->cut.sharded == sharded && at->cut.partial == partial && at->tied == tied &&
-            at->whole == whole && at->rate == card->rate &&
-            card_same_matrix(at->matrix, card->matrix))
+            at->whole == whole && at->rate == card->rate && homes_equal(&at->homes, &homes) &&
+            at->cut.buffered == buffered && card_same_matrix(at->matrix, card->matrix))
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
-    Group cut = cut_of(family, sharded, partial, whole);
+    Group cut = {.sharded = sharded, .partial = partial};
+    group_cut(&cut, &homes);
+    cut.buffered = buffered;
     *group = (StageGroup){.cut = cut,
+                          .homes = homes,
                           .tied = tied,
                           .whole = whole,
                           .rate = card->rate,
@@ -221,7 +180,7 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
                 cost->other_home = from->tied;
             CHECK(ret->n < MAX_GROUPS);
             StageGroup *group =
-                group_for(scratch, family, ret, from, tied, inside && !own, end - begin);
+                group_for(scratch, family, ret, card, from, tied, inside && !own, end - begin);
             int open = inside && own && from->tied > i ? from->tied : i;
             if (open > group->open[i - begin])
                 group->open[i - begin] = open;
@@ -254,7 +213,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
     int64_t grain;
     bucket_limit(family, group, &grain);
     int64_t elements = (filled + grain - 1) / grain * grain;
-    const Group *flat = flat_group(family, &group->cut, group->whole, group->elements);
+    const Group *flat = stage_flat_group(family, &group->cut, group->whole, group->elements);
     int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight);
     int64_t share = elements / group->share;
     int64_t state = 2 * (2 + recipe->has_master) * dtype_bytes(recipe->master);
@@ -267,13 +226,14 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .elements = elements,
         .share_elements = share,
         .tied = group->tied,
-        .scatter_ns = flat_ns(family, &flat->scatter, elements, gradient),
-        .reduce_ns = flat_ns(family, &flat->reduce, elements / group->gradient_share, gradient),
+        .scatter_ns = stage_flat_ns(family, &flat->scatter, elements, gradient),
+        .reduce_ns =
+            stage_flat_ns(family, &flat->reduce, elements / group->gradient_share, gradient),
         .sumsq_ns = price_stream(device, share * gradient) + device->launch_ns,
         .update_ns = price_stream(device, share * (2 * weight + gradient + state)) +
                      device->launch_ns * launches,
-        .gather_ns = flat_ns(family, &flat->gather, share, weight),
-        .fetch_ns = flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
+        .gather_ns = stage_flat_ns(family, &flat->gather, share, weight),
+        .fetch_ns = stage_flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
     };
     if (group->matrix) { /* the first rank has no padding before the others do */

@@ -101,6 +101,12 @@ int64_t family_budget(const Family *family); /* memory less margin */
 /* Lengths of hops between stages, by the level that each crosses. */
 void family_hops(const Family *family, OrderTimes *ret);
 
+/* The group with its paths. `elements` divides by the share; its size picks the path where two are
+ * close, and the first stage asked for speaks for all. whole: another chunk of the stage shares it.
+ */
+const Group *stage_flat_group(Family *family, const Group *like, bool whole, int64_t elements);
+/* Length of a flat path on `count` elements of `width` bytes, as the walk issues its moves. */
+int64_t stage_flat_ns(const Family *family, const Path *path, int64_t count, int width);
 /* Buffers of buckets that are whole for a while, and the rows that wait for them: fills the bytes,
  * lengthens ns, and moves the readiness of buckets. turns: as Entry.turns. own: per part, what each
  * link adds to a row. */

@@ -18,9 +18,8 @@
 
 static const char *over(const Look *look, AtomSet atoms)
 {
-    const Mesh *mesh = &look->plan->mesh;
-    const char *roles = text_roles(look->arena, mesh, atoms);
-    return arena_printf(look->arena, "%s %d", roles, mesh_extent(mesh, atoms));
+    const char *roles = text_all_roles(look->arena, look->it, atoms);
+    return arena_printf(look->arena, "%s %d", roles, mesh_extent(&look->plan->mesh, atoms));
 }
 
 static const char *letters_text(const Look *look, const Letters *letters)
@@ -470,6 +469,45 @@ static bool is_muon(const Look *look, Str *says)
     return true;
 }
 
+/* Do two classes of one kind make the same again? */
+static bool keep_alike(const Graph *graph, const ClassPlan *a, const ClassPlan *b)
+{
+    int v = 0;
+    while (v < graph->values.n && a->keep[v] == b->keep[v])
+        v++;
+    return v == graph->values.n;
+}
+
+static void put_word(Str *says, bool put, const char *word)
+{
+    if (put)
+        str_putf(says, "%s%s", says->n ? ", " : "", word);
+}
+
+/* In what the links of one kind differ. */
+static bool is_divided(const Look *look, Str *says)
+{
+    const Plan *plan = look->plan;
+    bool roles = false, places = false, homes = false, again = false;
+    for (int a = 0; a < look->net->classes.n; a++)
+        for (int b = 0; b < a; b++) {
+            const Graph *graph = look->net->classes.at[a];
+            const ClassPlan *x = &plan->class[a], *y = &plan->class[b];
+            if (graph->nodes.at != look->net->classes.at[b]->nodes.at)
+                continue; /* other kinds */
+            Homes cut = plan_homes(plan, a), other = plan_homes(plan, b);
+            roles = roles || !mesh_same_roles(plan_mesh(plan, a), plan_mesh(plan, b));
+            places = places || !place_equal(&x->boundary_out, &y->boundary_out);
+            homes = homes || !homes_equal(&cut, &other);
+            again = again || !keep_alike(graph, x, y);
+        }
+    put_word(says, roles, "roles of ranks");
+    put_word(says, places, "placements between layers");
+    put_word(says, homes, "homes of parameters");
+    put_word(says, again, "what backward makes again");
+    return says->n > 0;
+}
+
 static bool is_hybrid(const Look *look, Str *says)
 {
     AtomSet sequence = (AtomSet)(look->heads | look->ring | look->gather);
@@ -525,6 +563,7 @@ static const Recognition settings[] = {
     {"recompute_selective", "selective recomputation", remakes_some},
     {"mixed", "mixed precision", is_mixed},
     {"muon", "Muon", is_muon},
+    {"layers", "layers that differ", is_divided},
     {"hybrid", "hybrid", is_hybrid},
 };
 

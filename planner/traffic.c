@@ -14,14 +14,15 @@ static int by_time(const void *a, const void *b)
     return x->traffic < y->traffic ? -1 : x->traffic > y->traffic;
 }
 
-const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic)
+const char *traffic_role(Arena *arena, const Assessment *it, const Traffic *traffic)
 {
+    const Mesh *mesh = &it->plan->mesh;
     switch (traffic->step) {
     case STEP_MOVE: /* inside of layers dp ranks that share experts meet for these alone */
         if (traffic->stream == STREAM_BLOCK && traffic->atoms && !(traffic->atoms & ~mesh->ep) &&
             ((traffic->atoms & role_atoms(mesh, ROLE_DP)) || traffic->move == MOVE_ALL_TO_ALL))
             return role_text[ROLE_EP];
-        return text_roles(arena, mesh, traffic->atoms);
+        return text_all_roles(arena, it, traffic->atoms);
     case STEP_WORLD:
         return "world";
     case STEP_COPY:
@@ -101,11 +102,11 @@ json_t *traffic_json(Arena *arena, const Assessment *it)
         Algorithm by = traffic_algorithm(it->plan, traffic, s);
         const char *over = traffic->memory ? memory_text[traffic->memory]
                                            : it->plan->cluster->level[traffic->level].name;
-        json_t *object = json_pack(
-            "{s:s, s:s, s:s, s:s, s:i, s:o}", "role", traffic_role(arena, &it->plan->mesh, traffic),
-            "collective", traffic_kind(traffic), "of", traffic_what(arena, traffic), "over", over,
-            "stage", s, "algorithm",
-            by < ALGORITHM_COUNT ? json_string(algorithm_text[by]) : json_null());
+        json_t *object =
+            json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "role", traffic_role(arena, it, traffic),
+                      "collective", traffic_kind(traffic), "of", traffic_what(arena, traffic),
+                      "over", over, "stage", s, "algorithm",
+                      by < ALGORITHM_COUNT ? json_string(algorithm_text[by]) : json_null());
         json_object_set_new(object, "in_layers", json_boolean(traffic->stream == STREAM_BLOCK));
         json_object_set_new(object, "count", json_integer((json_int_t)traffic->count[s]));
         json_object_set_new(object, "sent_bytes", json_integer((json_int_t)traffic->bytes[s]));

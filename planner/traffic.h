@@ -18,7 +18,7 @@ int hot_rows(Arena *arena, const StepTimes *times, HotRow **ret);
 int64_t hot_exposed(const StepTimes *times, const HotRow *row);
 
 /* "tp", "all_gather", "activations, again". */
-const char *traffic_role(Arena *arena, const Mesh *mesh, const Traffic *traffic);
+const char *traffic_role(Arena *arena, const Assessment *it, const Traffic *traffic);
 const char *traffic_kind(const Traffic *traffic);
 const char *traffic_what(Arena *arena, const Traffic *traffic);
 

@@ -116,6 +116,7 @@ Degrees spread_degrees(const Spread *spread, int dp, int ep, const Net *net)
                      .tp_etp = spread->tp_etp,
                      .tp_ep = spread->tp_ep,
                      .cp_ep = spread->cp_ep,
+                     .ends = spread->ends,
                      .kv_heads = model_kv_heads(net)};
 }
 
@@ -317,6 +318,8 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
         return NULL;
     if (spread->zigzag)
         width->net->runs = 2 * (spread->cp / spread->cp_heads);
+    if (spread->runs)
+        width->net->runs = spread->runs;
     width->pricer = (Pricer){
         problem->cluster, width->net,    &width->mesh, recipe_by_name(problem->job.recipe), 0,
         &problem->job,    problem->steps};
@@ -328,7 +331,8 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
 Variant *variant_solve(Arena *arena, Diag *diag, Width *width, const VariantKey *key)
 {
     Variant *variant = ARENA_NEW(arena, Variant);
-    *variant = (Variant){.key = *key, .net = width->net, .mesh = width->mesh};
+    *variant = (Variant){
+        .key = *key, .net = width->net, .mesh = width->mesh, .pad_vocabulary = key->spread.tp};
     return solve_classes(arena, diag, width, variant) ? variant : NULL;
 }
 
@@ -338,6 +342,7 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
     *variant = (Variant){
         .net = net_resize(arena, net, net->dims.at[net->batch].extent, plan->pad_vocabulary),
         .mesh = plan->mesh,
+        .pad_vocabulary = plan->pad_vocabulary,
         .class = plan->class};
     variant->key.spread = spread_of_plan(plan, net);
     plan_tell(plan, variant->net);
@@ -346,68 +351,86 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net)
 
 /* ---- how a plan spreads its layers ---- */
 
-/* What the cp atoms do in the first node that crosses the sequence with them. */
-static void crossing(const Plan *plan, const Net *net, Spread *ret)
+/* What the cp atoms do in the first node of a class that crosses the sequence with them; false when
+ * none does. */
+static bool crossing(const Plan *plan, const Net *net, int c, Spread *ret)
 {
-    AtomSet cp = role_atoms(&plan->mesh, ROLE_CP);
-    for (int c = 0; c < net->classes.n; c++) {
-        const Graph *graph = net->classes.at[c];
-        for (int n = 0; n < graph->nodes.n; n++) {
-            const Node *node = &graph->nodes.at[n];
-            if (!node_crosses(net, node))
-                continue;
-            AtomSet heads = 0;
-            for (int a = 0; a < plan->mesh.n; a++) {
-                Choice choice = plan->class[c].choice[n].atom[a];
-                bool letter = choice != CHOICE_REPLICATE && choice < CHOICE_LINEAR;
-                if ((cp >> a & 1) && letter &&
-                    net->dims.at[node->sig.dim[choice - CHOICE_LETTER]].kind == DIM_OTHER)
-                    heads = (AtomSet)(heads | 1u << a);
-            }
-            AtomList ring = node_ring(&plan->mesh, &plan->class[c].choice[n]);
-            ret->cp_by = heads == cp ? CROSS_HEADS : ring.n > 0 ? CROSS_RING : CROSS_GATHER;
-            ret->cp_heads = heads == cp ? 1 : mesh_extent(&plan->mesh, heads);
-            return;
+    const Mesh *mesh = plan_mesh(plan, c);
+    AtomSet cp = role_atoms(mesh, ROLE_CP);
+    const Graph *graph = net->classes.at[c];
+    for (int n = 0; n < graph->nodes.n; n++) {
+        const Node *node = &graph->nodes.at[n];
+        if (!node_crosses(net, node))
+            continue;
+        AtomSet heads = 0;
+        for (int a = 0; a < mesh->n; a++) {
+            Choice choice = plan->class[c].choice[n].atom[a];
+            bool letter = choice != CHOICE_REPLICATE && choice < CHOICE_LINEAR;
+            if ((cp >> a & 1) && letter &&
+                net->dims.at[node->sig.dim[choice - CHOICE_LETTER]].kind == DIM_OTHER)
+                heads = (AtomSet)(heads | 1u << a);
         }
+        AtomList ring = node_ring(mesh, &plan->class[c].choice[n]);
+        ret->cp_by = heads == cp ? CROSS_HEADS : ring.n > 0 ? CROSS_RING : CROSS_GATHER;
+        ret->cp_heads = heads == cp ? 1 : mesh_extent(mesh, heads);
+        return true;
     }
+    return false;
 }
 
-/* Do blocks pass by along an atom of the role? */
-static bool passes_on(const Plan *plan, const Net *net, Role role)
+/* Do blocks pass by along an atom of the role in a class? */
+static bool passes_on(const Plan *plan, const Net *net, int c, Role role)
 {
-    AtomSet atoms = role_atoms(&plan->mesh, role);
-    for (int c = 0; c < net->classes.n; c++)
-        for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
-            AtomList ring = node_ring(&plan->mesh, &plan->class[c].choice[n]);
-            if (list_set(&ring) & atoms)
-                return true;
-        }
+    AtomSet atoms = role_atoms(plan_mesh(plan, c), role);
+    for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
+        AtomList ring = node_ring(&plan->mesh, &plan->class[c].choice[n]);
+        if (list_set(&ring) & atoms)
+            return true;
+    }
     return false;
+}
+
+static Spread spread_on(const Plan *plan, const Mesh *mesh)
+{
+    AtomSet tp = role_atoms(mesh, ROLE_TP), apart = (mesh->ep | mesh->edp) & tp;
+    return (Spread){.tp = mesh_extent(mesh, tp),
+                    .cp = mesh_extent(mesh, role_atoms(mesh, ROLE_CP)),
+                    .cp_heads = 1,
+                    .cp_by = -1,
+                    .routed = mesh_has_experts(mesh),
+                    .etp = mesh_extent(mesh, mesh->etp),
+                    .tp_etp = apart ? mesh_extent(mesh, (AtomSet)(tp & ~apart)) : 0,
+                    .tp_ep = mesh_extent(mesh, mesh->ep & tp),
+                    .cp_ep = mesh_extent(mesh, mesh->ep & role_atoms(mesh, ROLE_CP)),
+                    .zigzag = plan->zigzag != 0 && role_atoms(mesh, ROLE_CP) != 0};
 }
 
 Spread spread_of_plan(const Plan *plan, const Net *net)
 {
-    Spread spread = {.tp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_TP)),
-                     .cp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_CP)),
-                     .cp_heads = 1,
-                     .cp_by = -1,
-                     .routed = mesh_has_experts(&plan->mesh),
-                     .etp = mesh_extent(&plan->mesh, plan->mesh.etp),
-                     .zigzag = plan->zigzag != 0,
-                     .passing = passes_on(plan, net, ROLE_TP)};
-    const Mesh *mesh = &plan->mesh;
-    AtomSet tp = role_atoms(mesh, ROLE_TP), apart = (mesh->ep | mesh->edp) & tp;
-    spread.tp_etp = apart ? mesh_extent(mesh, (AtomSet)(tp & ~apart)) : 0;
-    spread.tp_ep = mesh_extent(mesh, mesh->ep & tp);
-    spread.cp_ep = mesh_extent(mesh, mesh->ep & role_atoms(mesh, ROLE_CP));
+    Spread spread = spread_on(plan, &plan->mesh);
+    for (int c = 0; c < net->classes.n; c++)
+        if (!plan->class[c].mesh)
+            spread.passing = spread.passing || passes_on(plan, net, c, ROLE_TP);
+    for (int c = 0; c < net->classes.n && spread.cp > 1; c++)
+        if (!plan->class[c].mesh && crossing(plan, net, c, &spread))
+            break;
+    return spread;
+}
+
+Spread spread_of_class(const Plan *plan, const Net *net, int class)
+{
+    Spread spread = spread_on(plan, plan_mesh(plan, class));
+    spread.passing = passes_on(plan, net, class, ROLE_TP);
     if (spread.cp > 1)
-        crossing(plan, net, &spread);
+        crossing(plan, net, class, &spread);
     return spread;
 }
 
 /* ---- which label a plan has ---- */
 
-static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a, const ClassPlan *b)
+/* again: b may make again what a keeps. */
+static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a, const ClassPlan *b,
+                       bool again)
 {
     for (int n = 0; n < graph->nodes.n; n++)
         for (int i = 0; i < mesh->n; i++)
@@ -421,6 +444,8 @@ static bool same_class(const Graph *graph, const Mesh *mesh, const ClassPlan *a,
         const Value *value = &graph->values.at[v];
         if (value->kind != VALUE_NODE || graph->nodes.at[value->made].seg != SEG_FORWARD)
             continue; /* a plan says of these alone what is kept */
+        if (again && b->keep[v] == KEEP_NONE)
+            continue;
         if (a->keep[v] != b->keep[v] ||
             (a->keep[v] == KEEP_SAVED && !place_equal(&a->saved[v], &b->saved[v])))
             return false;
@@ -436,10 +461,19 @@ static bool same_classes(const Variant *variant, const Plan *plan)
     for (int c = 0; same && c < net->classes.n; c++) {
         ClassPlan lifted;
         variant_lift(scratch, variant, &plan->mesh, c, &lifted);
-        same = same_class(net->classes.at[c], &plan->mesh, &lifted, &plan->class[c]);
+        same = same_class(net->classes.at[c], &plan->mesh, &lifted, &plan->class[c], false);
     }
     arena_free(scratch);
     return same;
+}
+
+bool plan_has_class(Arena *arena, const Plan *plan, const Net *net, int class,
+                    const Variant *variant, int from)
+{
+    ClassPlan lifted;
+    const Mesh *mesh = plan_mesh(plan, class);
+    variant_lift(arena, variant, mesh, from, &lifted);
+    return same_class(net->classes.at[class], mesh, &lifted, &plan->class[class], true);
 }
 
 int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net *net, bool sp,

@@ -63,11 +63,15 @@ typedef struct Spread {
     int tp_ep, cp_ep; /* those beside them, and of cp, that share experts; 1: none */
     bool zigzag;      /* the order of the sequence */
     bool passing;     /* products see the blocks of a sequence that is on tp pass by (Pins.tp_by) */
+    AtomEnds ends;    /* of the atoms, beside those of its own degrees */
+    int64_t runs;     /* of the sequence, where other layers deal it out; 0: as zigzag says */
 } Spread;
 /* Are rows of experts apart from their tokens under these pins? */
 bool pins_routed(const Pins *pins);
 Spread spread_of_pins(const Pins *pins);
+/* Of the classes whose roles are the plan's; of one class. */
 Spread spread_of_plan(const Plan *plan, const Net *net);
+Spread spread_of_class(const Plan *plan, const Net *net, int class);
 bool spread_same(const Spread *a, const Spread *b);
 /* Of a stage with so many dp ranks beside them, and where `ep` ranks in all share experts. */
 Degrees spread_degrees(const Spread *spread, int dp, int ep, const Net *net);
@@ -101,6 +105,7 @@ typedef struct Variant {
     VariantKey key;
     Net *net;  /* for one sequence */
     Mesh mesh; /* tp and cp atoms */
+    int64_t pad_vocabulary;
     ClassPlan *class;
 } Variant;
 
@@ -117,6 +122,10 @@ Variant *variant_of_plan(Arena *arena, const Plan *plan, const Net *net);
  * none of them, or there is only one. */
 int plan_label(Arena *arena, const Problem *problem, const Plan *plan, const Net *net, bool sp,
                bool recompute, BlockLabels *ret);
+/* Is this class of a plan, but for its boundary and for what it makes again, class `from` of the
+ * variant? */
+bool plan_has_class(Arena *arena, const Plan *plan, const Net *net, int class,
+                    const Variant *variant, int from);
 /* KV heads of the model as the mesh needs them: 0 when there is no attention. */
 int64_t model_kv_heads(const Net *net);
 

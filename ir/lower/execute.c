@@ -198,6 +198,7 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
         machine->loss[k] = NAN;
     machine->site =
         mutation && mutation->kind != MUTATE_NONE ? &machine->sites.at[mutation->site] : NULL;
+    machine->poisons = machine->site && mutation->poison;
     while (!machine->differs && run_once(machine))
         continue;
     for (int r = 0; r < machine->ranks; r++)

@@ -36,6 +36,8 @@ extern const char *const mutation_text[MUTATE_COUNT];
 typedef struct Mutation {
     MutationKind kind;
     int site;
+    bool poison; /* MUTATE_SKIP: what others would have given is NaN, so that it shows wherever
+                    anything depends on it */
 } Mutation;
 
 typedef struct Machine Machine;

@@ -53,6 +53,7 @@ struct Machine {
     const EvalBatch *batch;
     double lr;
     const Site *site; /* of the running mutation, or NULL */
+    bool poisons;     /* it is a move that gives NaN for the blocks of others */
     uint64_t seed, draws;
     const char *fault;
     Arena *scratch;              /* of one Step */

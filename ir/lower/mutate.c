@@ -518,7 +518,7 @@ int machine_sites(Machine *machine, MutationKind kind)
 
 Mutation machine_site(const Machine *machine, int index)
 {
-    return (Mutation){machine->sites.at[index].kind, index};
+    return (Mutation){.kind = machine->sites.at[index].kind, .site = index};
 }
 
 const char *machine_equivalent(const Machine *machine, const Mutation *mutation)

@@ -65,7 +65,7 @@ def row(model, text, batch=8, steps=STEPS):
         elif word == "recompute":
             pins["recompute"] = "full"
         else:
-            key, value = word.split("=")
+            key, value = word.split("=", 1)
             pins[key] = value
     return {"model": model, "pins": pins, "batch": batch, "steps": steps,
             "title": f"{model} {text}" + (f" batch {batch}" if batch != 8 else "")
@@ -112,6 +112,10 @@ ROWS = [
     row("tied", "dp2 tp2 sp pp2 1f1b zero0"),
     row("gpt2", "dp2 tp2 pp2 gpipe"),
     row("odd", "dp2 tp3", batch=4),
+    # layers that differ: dp4 between tp4, homes 0 and 3, cp beside tp at a cut, experts over 2 and over 4
+    row("llama", "dp4 tp1 zero0 mbs1 1-2:tp=4:sp=1:zero=3 3:recompute=selective"),
+    row("tied", "dp2 tp2 pp2 1f1b 1-2:cp=4:tp=1:dp=1 last:recompute=full", batch=4),
+    row("moe", "dp4 ep=2 mbs1 1:tp=2:ep=1:zero=2", batch=4),
     # experts and latent attention
     row("moe", "dp2 tp2 sp etp=1 ep=4"),
     row("moe", "dp2 tp2 pp2 1f1b recompute"),

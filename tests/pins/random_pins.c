@@ -146,6 +146,38 @@ static void draw_pins(Draw *d)
         put_pin(d, "tp_by=ring");
 }
 
+/* Some layers with pins of their own, in two plans of five; drawn apart, so that the others stay
+ * what they were. `ranks`: of a stage. */
+static void draw_ranges(Draw *d, int ranks, bool cut)
+{
+    static const char *const again[] = {"none", "full", "selective", "attention+norm"};
+    int layers = models[d->model].layers, n = chance(d, 40) ? 1 + draw(d, 2) : 0;
+    for (int i = 0; i < n; i++) {
+        int from = draw(d, layers), to = from + draw(d, layers - from);
+        Str text = str_new(d->arena);
+        str_putf(&text, from == to ? "%d" : "%d-%d", from, to);
+        if (chance(d, 15))
+            text = str_new(d->arena), str_put(&text, draw(d, 2) ? "first" : "last");
+        int tp = 1 << draw(d, 3), cp = chance(d, 30) && !cut ? 1 + draw(d, 3) : 1;
+        if (chance(d, 75) && ranks % (tp * cp) == 0) {
+            str_putf(&text, ":tp=%d:cp=%d:sp=%d", tp, cp, tp > 1 ? draw(d, 2) : 0);
+            d->sequence *= d->sequence % (tp * cp) ? tp * cp : 1;
+        }
+        if (models[d->model].experts && chance(d, 40))
+            str_putf(&text, ":ep=%d", 1 << draw(d, 3));
+        if (chance(d, 40))
+            str_putf(&text, ":recompute=%s", again[draw(d, 4)]);
+        str_putf(&text, ":zero=%d", draw(d, 4));
+        put_pin(d, text.at);
+    }
+}
+
+static int pinned(const Draw *d, const char *key, int otherwise)
+{
+    const char *at = strstr(d->pins, key);
+    return at ? atoi(at + strlen(key)) : otherwise;
+}
+
 static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
 {
     static const Mask masks[] = {MASK_UNEVEN, MASK_ONE, MASK_COUNTS, MASK_HALF};
@@ -159,6 +191,10 @@ static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
                           .clip = chance(d, 50) ? 0.05 : 0,
                           .seed = seed};
     d->bucket_bytes = 500 << draw(d, 6);
+    d->rng = (Rng){seed, (uint64_t)model + MODELS};
+    int cp = pinned(d, "cp=", 1);
+    draw_ranges(d, pinned(d, "tp=", 1) * pinned(d, "dp=", 1) * cp,
+                strstr(d->pins, "order=") != NULL);
 }
 
 /* The model with few words: an output layer of 256 would be half of the work. */
