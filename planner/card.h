@@ -45,7 +45,7 @@ typedef struct CardGroup {
 } CardGroup;
 
 typedef struct Card {
-    const Homes *cut; /* of its parameters; NULL: as the family says for all */
+    const Homes *cut;                      /* of its parameters; NULL: as the family says for all */
     CardSegment forward, backward, weight; /* of a split backward: I and W */
     int groups;
     CardGroup *group;

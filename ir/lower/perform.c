@@ -435,10 +435,9 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
                 next_version(&machine->program->stage[member[k]->stage], step[k], operand.address);
         memcpy(block[k], operand_at(member[k], &operand), (size_t)elements * WIDTH);
     }
-    double *zeros = ARENA_ARRAY(scratch, double, elements),
-           *nothing = ARENA_ARRAY(scratch, double, elements);
-    for (int64_t e = 0; e < elements; e++)
-        nothing[e] = NAN;
+    double *zeros = ARENA_ARRAY(scratch, double, elements);
+    for (int64_t e = 0; machine->poisons && e < elements; e++)
+        zeros[e] = NAN;
     for (int me = 0; me < n; me++) {
         const double *from[MAX_GROUP];
         Move own = *move;
@@ -447,9 +446,7 @@ static void run_group(Machine *machine, const Move *move, int n, Rank **member, 
             from[k] = block[k];
             if (site_hits(machine, MUTATE_SKIP, step[0]) && move->kind != MOVE_OWN &&
                 move->kind != MOVE_PAD)
-                from[k] = k == me || !(sums || machine->poisons) ? block[me]
-                          : machine->poisons                     ? nothing
-                                                                 : zeros;
+                from[k] = k != me && (sums || machine->poisons) ? zeros : block[me];
             if (site_hits(machine, MUTATE_SHORT, step[0])) {
                 int last = move->atoms.n - 1;
                 bool alike = mesh_coordinate(machine_mesh(machine), member[k]->coordinate,
