@@ -10,6 +10,8 @@
  * Jordan et al. 2024 (Muon). Schedules: ir/lower/schedule.h; sums: ir/lower/link.c. */
 #include "planner/techniques.h"
 
+#include <string.h>
+
 #include "ir/plan_parts.h"
 #include "planner/look.h"
 #include "planner/report.h"
@@ -469,15 +471,6 @@ static bool is_muon(const Look *look, Str *says)
     return true;
 }
 
-/* Do two classes of one kind make the same again? */
-static bool keep_alike(const Graph *graph, const ClassPlan *a, const ClassPlan *b)
-{
-    int v = 0;
-    while (v < graph->values.n && a->keep[v] == b->keep[v])
-        v++;
-    return v == graph->values.n;
-}
-
 static void put_word(Str *says, bool put, const char *word)
 {
     if (put)
@@ -499,7 +492,8 @@ static bool is_divided(const Look *look, Str *says)
             roles = roles || !mesh_same_roles(plan_mesh(plan, a), plan_mesh(plan, b));
             places = places || !place_equal(&x->boundary_out, &y->boundary_out);
             homes = homes || !homes_equal(&cut, &other);
-            again = again || !keep_alike(graph, x, y);
+            again =
+                again || memcmp(x->keep, y->keep, (size_t)graph->values.n * sizeof *x->keep) != 0;
         }
     put_word(says, roles, "roles of ranks");
     put_word(says, places, "placements between layers");
