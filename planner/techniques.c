@@ -309,6 +309,17 @@ static bool is_ep(const Look *look, Str *says)
     return true;
 }
 
+static bool is_ep_over_tp(const Look *look, Str *says)
+{
+    AtomSet both = (AtomSet)(look->named & role_of(look, ROLE_TP));
+    if (!both)
+        return false;
+    int tp = mesh_extent(&look->plan->mesh, both);
+    str_putf(says, "%d of tp and %d of dp, which send parts of the sequence", tp,
+             mesh_extent(&look->plan->mesh, look->named) / tp);
+    return true;
+}
+
 static bool is_etp(const Look *look, Str *says)
 {
     if (look->named_dim == NONE || !look->named_cut)
@@ -546,6 +557,7 @@ static const Recognition recognitions[] = {
     {"cp_ring", "ring attention", is_cp_ring},
     {"zigzag", "zigzag order", is_zigzag},
     {"ep", "expert parallel", is_ep},
+    {"ep_over_tp", "experts over tensor-parallel ranks", is_ep_over_tp},
     {"etp", "expert tensor parallel", is_etp},
     {"switch", "Switch routing", is_switch},
     {"gshard", "GShard routing", is_gshard},
