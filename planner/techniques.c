@@ -357,75 +357,6 @@ static bool is_dropless(const Look *look, Str *says)
     return true;
 }
 
-/* ---- the chain ---- */
-
-static bool same_rows(const Schedule *a, const Schedule *b)
-{
-    if (a->stages != b->stages || a->chunks != b->chunks || a->micros != b->micros ||
-        (a->delay == NULL) != (b->delay == NULL))
-        return false;
-    for (int c = 0; c < a->chunks; c++)
-        if (a->holder[c] != b->holder[c])
-            return false;
-    for (int s = 0; s < a->stages; s++) {
-        if (a->rows[s].n != b->rows[s].n)
-            return false;
-        for (int i = 0; i < a->rows[s].n; i++) {
-            const Row *x = &a->rows[s].at[i], *y = &b->rows[s].at[i];
-            if (x->part != y->part || x->chunk != y->chunk || x->micro != y->micro ||
-                x->ahead != y->ahead)
-                return false;
-        }
-    }
-    return true;
-}
-
-/* Most micro-batches whose forward has begun on a stage before their backward has: what it keeps.
- */
-static int most_alive(const Schedule *schedule, int stage)
-{
-    int alive = 0, most = 0;
-    for (int i = 0; i < schedule->rows[stage].n; i++) {
-        PartKind part = schedule->rows[stage].at[i].part;
-        alive += part == PART_F;
-        most = alive > most ? alive : most;
-        alive -= part == PART_B || part == PART_W;
-    }
-    return most;
-}
-
-/* The plan's rows are those that the generator of this name makes. */
-static bool runs_as(const Look *look, ScheduleKind kind, Str *says)
-{
-    Arena *arena = look->arena;
-    const Plan *plan = look->plan;
-    const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
-    if (plan->stages < 2 || !rows)
-        return false;
-    const Schedule *made = kind == SCHEDULE_TABLE
-                               ? rows
-                               : schedule_make(arena, diag_new(arena), kind, plan->stages,
-                                               plan->chunks / plan->stages, plan->micro_batches);
-    if (!made || !same_rows(rows, made))
-        return false;
-    str_putf(says, "%d stages", plan->stages);
-    if (plan->chunks > plan->stages)
-        str_putf(says, " of %d chunks", plan->chunks / plan->stages);
-    str_putf(says, ", %d micro-batch%s", plan->micro_batches, plan->micro_batches == 1 ? "" : "es");
-    int first = look->it->program->stage[0].delay,
-        last = look->it->program->stage[plan->stages - 1].delay;
-    if (rows->delay && first == last)
-        str_putf(says, ", never drained: weights %d step%s old", first, first == 1 ? "" : "s");
-    else if (rows->delay)
-        str_putf(says, ", never drained: weights %d to %d steps old", last, first);
-    else
-        str_putf(says, "; stage 0 keeps %d at most, the last %d", most_alive(rows, 0),
-                 most_alive(rows, plan->stages - 1));
-    if (schedule_splits(rows))
-        str_put(says, "; gradients of weights fill in");
-    return true;
-}
-
 /* ---- what is kept, in which dtype, moved by what ---- */
 
 static bool remakes_all(const Look *look, Str *says)
@@ -586,7 +517,7 @@ static void recognise_rows(Look *look, Techniques *ret)
     for (int i = -1; i < SCHEDULE_COUNT; i++) {
         ScheduleKind kind = i < 0 ? look->plan->schedule : (ScheduleKind)i;
         Str says = str_new(look->arena);
-        if ((i < 0 && kind == SCHEDULE_TABLE) || !runs_as(look, kind, &says))
+        if ((i < 0 && kind == SCHEDULE_TABLE) || !look_runs_as(look, kind, &says))
             continue;
         vec_push(look->arena, ret) =
             (Technique){schedule_text[kind], schedule_info[kind].title, says.at};
