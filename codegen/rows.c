@@ -357,6 +357,30 @@ static const char *program_name(const RowBuilder *b)
     return name.at;
 }
 
+static bool read_behind(const RowBuilder *b, int i, int copy)
+{
+    for (int j = i + 1; j < b->inst->nodes; j++)
+        if (inst_lists(b->inst->bind_in[j], node_of(b, j)->ins, copy))
+            return true;
+    return false;
+}
+
+/* A forward value is what its home would hold, whether this kernel found it there, made it or makes
+ * it again: so recomputation, and what is kept, cannot change a bit. Gradients that never leave
+ * their kernel are not cut. */
+static TermId as_stored(RowBuilder *b, int i, int copy, TermId term)
+{
+    DType dtype = b->body->copies.at[copy].dtype;
+    bool narrow = dtype == DT_BF16 || dtype == DT_F16;
+    const Term *made = &b->program->terms.at[term];
+    if (!narrow || node_of(b, i)->seg != SEG_FORWARD || made->kind == TERM_LOAD ||
+        !read_behind(b, i, copy))
+        return term;
+    const char *name = made->name;
+    term = term_new(b, dtype == DT_BF16 ? TERM_BF16 : TERM_F16, term, NONE, NONE);
+    return name ? term_named(b, name, term) : term;
+}
+
 static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
 {
     RowProgram *p = b->program;
@@ -373,7 +397,7 @@ static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
         if (!rows_of_node(b, i, out))
             return false;
         for (int k = 0; k < node->outs; k++)
-            b->value[inst->bind_out[i][k]] = out[k];
+            b->value[inst->bind_out[i][k]] = as_stored(b, i, inst->bind_out[i][k], out[k]);
     }
     for (int i = 0; i < inst->nodes; i++) {
         const Node *node = node_of(b, i);
@@ -383,6 +407,8 @@ static bool build_terms(RowBuilder *b, const Shape *shape, const int *last)
                 continue;
             int arg = add_arg(b, shape, last, copy, role_out(node->op, k), true);
             TermId term = b->value[copy];
+            if (p->terms.at[term].kind == TERM_BF16 || p->terms.at[term].kind == TERM_F16)
+                term = p->terms.at[term].of[0]; /* a store rounds */
             p->args.at[arg].stored = term;
             if (p->terms.at[term].depth > p->depth)
                 p->depth = p->terms.at[term].depth;

@@ -132,6 +132,8 @@ const Target target_cuda = {
               {"sigmoid", "lp_sigmoid"},
               {"draw", "lp_draw"},
               {"position", "lp_position"},
+              {"round_bf16", "lp_as_bf16"},
+              {"round_f16", "lp_as_f16"},
               {"inf", "LP_INF"}},
     .cosine = "cosf(position * frequency[i])",
     .sine = "sinf(position * frequency[i])",

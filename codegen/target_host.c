@@ -138,6 +138,8 @@ const Target target_host = {
               {"sigmoid", "lp_sigmoidf"},
               {"draw", "lp_draw"},
               {"position", "lp_position"},
+              {"round_bf16", "lp_round_bf16"},
+              {"round_f16", "lp_round_f16"},
               {"inf", "INFINITY"}},
     .cosine = "cosine[i]",
     .sine = "sine[i]",

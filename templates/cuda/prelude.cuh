@@ -153,6 +153,21 @@ LP_DEVICE void lp_put(lp_f16 *to, float x)
     to->x = lp_round_f16(x);
 }
 
+/* What a number becomes when it is stored in 16 bits and read again. */
+LP_DEVICE float lp_as_bf16(float x)
+{
+    lp_bf16 y;
+    lp_put(&y, x);
+    return lp_float(y);
+}
+
+LP_DEVICE float lp_as_f16(float x)
+{
+    lp_f16 y;
+    lp_put(&y, x);
+    return lp_float(y);
+}
+
 /* Two neighbours at once; `to` is aligned to both. */
 LP_DEVICE void lp_put2(float *to, float x, float y)
 {

@@ -178,6 +178,17 @@ static inline float lp_float_of_f16(uint16_t x)
     return lp_float_of_bits(bits | (uint32_t)(x & 0x8000u) << 16);
 }
 
+/* What a number becomes when it is stored in 16 bits and read again. */
+static inline float lp_round_bf16(float x)
+{
+    return lp_float_of_bf16(lp_bf16_of_float(x));
+}
+
+static inline float lp_round_f16(float x)
+{
+    return lp_float_of_f16(lp_f16_of_float(x));
+}
+
 /* The position at a place of a sequence that is dealt out: of `runs` runs of `run` positions, run i
  * and run runs - 1 - i lie side by side. */
 static inline long lp_position(long place, long run, long runs)

@@ -1,6 +1,6 @@
-/* cuda_shim.hh - enough of CUDA to run emitted row kernels as C++ on the CPU: the threads of a block
- * are threads, blocks run one after another. What the prelude's reductions promise is kept; their
- * warp shuffles are tested with the templates. */
+/* cuda_shim.hh - enough of CUDA to run emitted row kernels as C++ on the CPU: the threads of a
+ * block are threads, blocks run one after another. What the prelude's reductions promise is kept;
+ * their warp shuffles are tested with the templates. */
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -45,6 +45,13 @@ static inline void lp_put(lp_bf16 *to, float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     to->x = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float lp_as_bf16(float x)
+{
+    lp_bf16 y;
+    lp_put(&y, x);
+    return lp_float(y);
 }
 
 static inline long lp_position(long place, long run, long runs)
