@@ -184,11 +184,14 @@ StepShelf *step_shelf_new(Arena *arena)
     return shelf;
 }
 
-static bool same_mesh(const Mesh *a, const Mesh *b)
+/* Atoms that do not cut the matrix have no part in its step. */
+static bool same_mesh(const Mesh *a, const Mesh *b, const MatrixKey *key)
 {
-    bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++)
-        same = a->atom[i].extent == b->atom[i].extent && a->atom[i].level == b->atom[i].level;
+    AtomSet atoms = matrix_atoms(key);
+    bool same = true;
+    for (int i = 0; same && atoms >> i; i++)
+        same = !(atoms >> i & 1) ||
+               (a->atom[i].extent == b->atom[i].extent && a->atom[i].level == b->atom[i].level);
     return same;
 }
 
@@ -202,7 +205,8 @@ static const CardMatrix *shelf_find(const StepShelf *shelf, const Shelved *own)
     for (int i = 0; shelf && i < shelf->list.n; i++) {
         const Shelved *at = shelf->list.at[i];
         if (card_same_matrix(&at->matrix, &own->matrix) && at->recipe == own->recipe &&
-            same_mesh(&at->mesh, &own->mesh) && same_muon(&at->muon, &own->muon) &&
+            same_mesh(&at->mesh, &own->mesh, &own->matrix.key) &&
+            same_muon(&at->muon, &own->muon) &&
             memcmp(&at->cluster, &own->cluster, sizeof own->cluster) == 0)
             return &at->matrix;
     }

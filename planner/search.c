@@ -98,7 +98,8 @@ static int64_t end_bound(const Run *run, const Pins *pins)
         return 0;
     const Cluster *cluster = run->problem->cluster;
     int width = dtype_bytes(recipe_by_name(run->problem->job.recipe)->gradient);
-    return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns;
+    return price_world(cluster, run->problem->ranks, 2 * width) + cluster->device.launch_ns +
+           work_update_ns(&run->search->work, run->problem, pins);
 }
 
 /* The least makespan of this work in the rows of a schedule: with several chunks on a stage, or W
@@ -218,6 +219,52 @@ static void bound_by_rows(Run *run, HeapItem item)
     heap_push(&run->heap, item);
 }
 
+typedef struct Kind {
+    const CardMatrix *matrix;
+    int64_t ranks, all; /* that they are dealt to at most; how many there are */
+} Kind;
+
+/* The kinds of matrices of a deck, each once. */
+static int deck_kinds(const Pins *pins, const Deck *deck, Kind *ret, int cap)
+{
+    /* the deck's mesh lacks ranks of dp */
+    int64_t others = (int64_t)pins->tp * pins->cp * pins->dp / mesh_ranks(&deck->mesh);
+    int n = 0;
+    for (int i = 0; i < deck->net->chain.n; i++) {
+        const Card *card = &deck->card[deck->net->chain.at[i].class];
+        for (int g = 0; g < card->groups; g++) {
+            const CardGroup *group = &card->group[g];
+            int k = 0;
+            while (k < n && !card_same_matrix(ret[k].matrix, group->matrix))
+                k++;
+            if (!group->matrix || k == cap)
+                continue;
+            if (k == n)
+                ret[n++] = (Kind){.matrix = group->matrix};
+            int64_t own = group->elements / group->matrix->unit,
+                    ranks = pins->zero > 0 ? others * mesh_extent(&deck->mesh, group->partial) : 1;
+            ret[k].all += own;
+            ret[k].ranks = num_larger(ret[k].ranks, ranks);
+        }
+    }
+    return n;
+}
+
+/* Steps of whole matrices on the rank that has most of them: the first, of which every bucket has
+ * one. Stages have their share of all. */
+static int64_t deck_update_ns(const Pins *pins, const Deck *deck)
+{
+    enum { KINDS = 32 };
+    Kind kind[KINDS];
+    int64_t ns = 0;
+    int n = deck_kinds(pins, deck, kind, KINDS);
+    for (int k = 0; k < n; k++) {
+        int64_t each = kind[k].all * kind[k].matrix->ns / (kind[k].ranks * pins->pp);
+        ns += pins->pp == 1 ? num_larger(each, kind[k].matrix->ns) : each;
+    }
+    return ns;
+}
+
 /* Cards: the work of all links as they are placed. */
 static bool bound_by_deck(Run *run, HeapItem item)
 {
@@ -234,7 +281,10 @@ static bool bound_by_deck(Run *run, HeapItem item)
             card->backward.ns < card->backward.next_ns ? card->backward.ns : card->backward.next_ns;
         work += card->weight.ns < card->weight.next_ns ? card->weight.ns : card->weight.next_ns;
     }
-    int64_t bound = rows_bound(run, pins, work) + norm + end_bound(run, pins);
+    int64_t update = pins_flow(pins) ? 0 : deck_update_ns(pins, deck),
+            known = pins_flow(pins) ? 0 : work_update_ns(&run->search->work, run->problem, pins);
+    int64_t bound =
+        rows_bound(run, pins, work) + norm + end_bound(run, pins) + num_larger(update - known, 0);
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);

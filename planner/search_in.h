@@ -24,6 +24,7 @@ typedef struct WorkProduct {
  * values that backward reads, of these the rows that nodes of experts read, and the chain input. */
 typedef struct WorkLink {
     int64_t params, named, kept, rows, inputs;
+    int64_t step_flops, named_step_flops; /* of products in the update, of whole matrices */
 } WorkLink;
 
 /* What no placement avoids, of one form of the model. */
@@ -45,6 +46,8 @@ int64_t work_ns(const Work *work, const Problem *problem, const Pins *pins);
  */
 void work_rows(const Work *work, const Problem *problem, const Pins *pins, const int *first_link,
                OrderTimes *ret);
+/* Ns of the products of the update on the rank that has most of them: at least its share. */
+int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins);
 /* The least makespan of `micros` passes through `stages` stages that share `work` as suits best:
  * stages before the busiest have to run once before it begins. */
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros);

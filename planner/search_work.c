@@ -142,6 +142,44 @@ static void put_products(Arena *arena, const Problem *problem, int class, WorkFo
     }
 }
 
+/* FLOPs of the products in the step of a parameter; a stack of matrices takes that of one each. */
+static int64_t step_flops(const Problem *problem, const Net *net, const Graph *graph, int param)
+{
+    MatrixShape shape;
+    int64_t flops = 0;
+    if (problem->job.muon.steps == 0 || !param_is_matrix(graph, param, &shape))
+        return 0;
+    Arena *scratch = arena_new("step");
+    const Graph *step = matrix_step(scratch, net, graph, param, &problem->job.muon);
+    for (int n = 0; n < step->nodes.n; n++)
+        if (op_info[step->nodes.at[n].op].form == FORM_gemm)
+            flops += node_flops(step->net, &step->nodes.at[n]);
+    const Value *value = &graph->values.at[graph->params.at[param].value];
+    for (int a = 0; a < shape.stack; a++)
+        flops *= net->dims.at[value->dim[a]].extent;
+    arena_free(scratch);
+    return flops;
+}
+
+static void put_steps(Arena *arena, const Problem *problem, WorkForm *form)
+{
+    const Net *net = form->net;
+    int64_t **known = ARENA_ARRAY(arena, int64_t *, net->classes.n + 1);
+    for (int i = 0; i < net->params.n; i++) {
+        const NetParam *param = &net->params.at[i];
+        const Graph *graph = net->classes.at[param->class];
+        if (!known[param->class]) {
+            known[param->class] = ARENA_ARRAY(arena, int64_t, graph->params.n + 1);
+            for (int k = 0; k < graph->params.n; k++)
+                known[param->class][k] = step_flops(problem, net, graph, k);
+        }
+        bool named =
+            is_named(problem->routed, &graph->values.at[graph->params.at[param->param].value]);
+        WorkLink *link = &form->link[param->link[0]];
+        *(named ? &link->named_step_flops : &link->step_flops) += known[param->class][param->param];
+    }
+}
+
 static WorkForm form_of(Arena *arena, const Problem *problem, const Net *net)
 {
     int nodes = 0, links = net->chain.n;
@@ -170,7 +208,10 @@ static WorkForm form_of(Arena *arena, const Problem *problem, const Net *net)
         *(is_named(problem->routed, value) ? &link->named : &link->params) +=
             value_elements(net, value);
     }
+    put_steps(arena, problem, &form);
     for (int i = 0; i < links; i++) {
+        form.all.step_flops += form.link[i].step_flops;
+        form.all.named_step_flops += form.link[i].named_step_flops;
         form.all.kept += form.link[i].kept;
         form.all.rows += form.link[i].rows;
         form.all.inputs += form.link[i].inputs;
@@ -213,8 +254,8 @@ static void class_times(const WorkForm *form, const Problem *problem, const Pins
         int64_t flops = product->flops / (pins->tp * pins->cp) * pins->micro_batch;
         int64_t bytes = product->moving_bytes / (pins->tp * pins->cp) * pins->micro_batch +
                         product->param_bytes / pins->tp + product->named_bytes / expert_ranks(pins);
-        int64_t compute = product->crosses ? price_attention(device, recipe, flops)
-                                           : price_flops(device, recipe, flops);
+        int64_t compute = product->crosses ? price_attention(device, recipe->activation, flops)
+                                           : price_flops(device, recipe->activation, flops);
         int64_t one = num_larger(compute, price_stream(device, bytes)) + device->launch_ns;
         if (product->class >= MAX_CLASSES)
             continue;
@@ -252,6 +293,18 @@ void work_rows(const Work *work, const Problem *problem, const Pins *pins, const
             ret->time[PART_W][c] += time[class][PART_W];
             ret->time[PART_B][c] += time[class][PART_I] + time[class][PART_W] + time[class][PART_B];
         }
+}
+
+int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins)
+{
+    const WorkLink *all = &form_for(work, pins)->all;
+    /* whole matrices are dealt to all ranks at best, and where state is not cut to none */
+    int64_t flops =
+        pins->zero > 0
+            ? (all->step_flops + all->named_step_flops) / problem->ranks
+            : (all->step_flops / pins->tp + all->named_step_flops / expert_ranks(pins)) / pins->pp;
+    return price_flops(&problem->cluster->device, recipe_by_name(problem->job.recipe)->gradient,
+                       flops);
 }
 
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros)

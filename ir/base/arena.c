@@ -29,6 +29,7 @@ enum { RED_ZONE = 0 };
 #endif
 
 enum { ALIGNMENT = 16 };
+/* Blocks grow with the arena: a small one, of which there are many, asks for little. */
 static const size_t first_block_bytes = 16 << 10;
 static const size_t usual_block_bytes = 1 << 20;
 
@@ -131,7 +132,10 @@ static Block *block_for(Arena *arena, size_t bytes)
     while (block && !block_fits(block, bytes))
         block = block->next;
     if (!block) {
-        size_t size = !arena->first ? first_block_bytes : usual_block_bytes;
+        size_t size = arena->first ? arena->used_bytes : first_block_bytes;
+        size = size < first_block_bytes   ? first_block_bytes
+               : size > usual_block_bytes ? usual_block_bytes
+                                          : size;
         block = block_new(arena, size > bytes ? size : bytes);
     }
     if (!big)

@@ -5,6 +5,7 @@
 
 #include "ir/base/num.h"
 #include "ir/lower/link.h"
+#include "ir/lower/roofline.h"
 #include "ir/lower/solve.h"
 
 bool matrix_key(const Net *net, const Graph *graph, int param, const Placement *home,
@@ -34,55 +35,31 @@ bool matrix_key(const Net *net, const Graph *graph, int param, const Placement *
 
 /* ---- choices ---- */
 
-typedef struct StepPrice {
-    const Cluster *cluster;
-    const Net *net;
-    const Mesh *mesh;
-    int element_bytes;
-} StepPrice;
-
-/* Products at the device's rate, everything else at its memory's. */
-static int64_t node_ns(const void *context, const Graph *graph, const Node *node,
-                       const Placement *in, const Placement *out)
+static int64_t step_node_ns(const void *roofline, const Graph *graph, const Node *node,
+                            const Placement *in, const Placement *out)
 {
-    const StepPrice *price = context;
-    const Device *device = &price->cluster->device;
-    int64_t extent[MAX_LETTERS] = {0}, bytes = 0;
-    for (int k = 0; k < node->ins + node->outs; k++) {
-        bool read = k < node->ins;
-        const Value *value = &graph->values.at[read ? node->in[k] : node->out[k - node->ins]];
-        const Placement *place = read ? &in[k] : &out[k - node->ins];
-        const int8_t *letters = read ? node->sig.in[k] : node->sig.out[k - node->ins];
-        for (int a = 0; a < value->axes; a++)
-            extent[letters[a]] = place_local(price->mesh, price->net, value, place, a);
-        bytes += price->element_bytes * place_elements(price->mesh, price->net, value, place);
-    }
-    int64_t ns = num_scale_up(bytes, 1000000000, device->memory_bytes_per_s);
-    if (op_info[node->op].form == FORM_gemm)
-        ns = num_larger(ns, num_scale_up(node_flops_local(price->net, node, extent), 1000000000,
-                                         device->flops_f32));
-    return ns + device->launch_ns;
+    return node_ns(roofline, graph, node, in, out);
 }
 
-static int64_t state_bytes(const void *context, const Graph *graph, int param,
+static int64_t state_bytes(const void *roofline, const Graph *graph, int param,
                            const Placement *home)
 {
-    const StepPrice *price = context;
-    return price->element_bytes * place_elements(price->mesh, price->net,
-                                                 &graph->values.at[graph->params.at[param].value],
-                                                 home);
+    const Roofline *roof = roofline;
+    return dtype_bytes(roof->recipe->gradient) *
+           place_elements(roof->mesh, roof->net, &graph->values.at[graph->params.at[param].value],
+                          home);
 }
 
 static bool solve(Arena *arena, const Graph *graph, const ClassPlan *plan, AtomSet width,
-                  const StepPrice *price, const MovePrice *moves, Solution *ret)
+                  const Roofline *roof, const MovePrice *moves, Solution *ret)
 {
     const Placement **home = ARENA_ARRAY(arena, const Placement *, MATRIX_OPERANDS);
     for (int p = 0; p < MATRIX_OPERANDS; p++)
         home[p] = &plan->home[p];
-    const SolveModel model = {price, node_ns, state_bytes, *moves};
+    const SolveModel model = {roof, step_node_ns, state_bytes, *moves};
     const SolveSetup setup = {.net = graph->net,
                               .graph = graph,
-                              .mesh = price->mesh,
+                              .mesh = roof->mesh,
                               .width = width,
                               .model = &model,
                               .micro_batches = 1,
@@ -119,7 +96,7 @@ static void fill_choices(const Graph *graph, const Graph *few, const Muon *muon,
     }
 }
 
-static AtomSet atoms_of(const MatrixKey *key)
+AtomSet matrix_atoms(const MatrixKey *key)
 {
     AtomSet atoms = 0;
     for (int a = 0; a < key->rows + key->cols; a++)
@@ -136,7 +113,7 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
     fill_homes(key, plan);
     MovePrice moves = link_price(cluster, recipe);
     moves.element_bytes = dtype_bytes(recipe->gradient);
-    AtomSet width = atoms_of(key);
+    AtomSet width = matrix_atoms(key);
     if (width != 0) {
         Arena *scratch = arena_new("matrix");
         Muon few = job->muon;
@@ -145,9 +122,9 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
         ClassPlan homes;
         class_plan_alloc(scratch, small, &homes);
         fill_homes(key, &homes);
-        StepPrice price = {cluster, small->net, mesh, dtype_bytes(recipe->gradient)};
+        Roofline roof = {cluster, small->net, mesh, recipe};
         Solution solution;
-        if (!solve(scratch, small, &homes, width, &price, &moves, &solution))
+        if (!solve(scratch, small, &homes, width, &roof, &moves, &solution))
             BUG("no placement of the step of %s", graph->params.at[param].name);
         fill_choices(step, small, &job->muon, &few, &solution, plan);
         arena_free(scratch);

@@ -28,6 +28,7 @@ typedef struct MatrixKind {
 bool matrix_key(const Net *net, const Graph *graph, int param, const Placement *home,
                 const Mesh *mesh, const Job *job, MatrixKey *ret_key, int64_t *ret_count,
                 int64_t *ret_elements);
+AtomSet matrix_atoms(const MatrixKey *key); /* that cut it */
 /* The step of one matrix: `param` is any of its kind. */
 Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, const MatrixKey *key,
                   const Mesh *mesh, const Recipe *recipe, const Cluster *cluster, const Job *job);

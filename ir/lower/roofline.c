@@ -8,10 +8,9 @@
 static const int64_t second_ns = 1000000000;
 
 /* Time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half. */
-static int64_t rate_ns(const Device *device, const Recipe *recipe, int64_t permille, int64_t flops)
+static int64_t rate_ns(const Device *device, DType factors, int64_t permille, int64_t flops)
 {
-    bool narrow = recipe->activation == DT_BF16 ||
-                  (recipe->activation == DT_F16 && str_eq(device->target, "cuda"));
+    bool narrow = factors == DT_BF16 || (factors == DT_F16 && str_eq(device->target, "cuda"));
     int64_t peak = narrow ? device->flops_bf16 : device->flops_f32;
     if (flops == 0)
         return 0;
@@ -20,15 +19,15 @@ static int64_t rate_ns(const Device *device, const Recipe *recipe, int64_t permi
            1000;
 }
 
-int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops)
+int64_t price_flops(const Device *device, DType factors, int64_t flops)
 {
-    return rate_ns(device, recipe, device->gemm_permille, flops);
+    return rate_ns(device, factors, device->gemm_permille, flops);
 }
 
-int64_t price_attention(const Device *device, const Recipe *recipe, int64_t flops)
+int64_t price_attention(const Device *device, DType factors, int64_t flops)
 {
     int64_t own = device->attention_permille;
-    return rate_ns(device, recipe, own ? own : device->gemm_permille, flops);
+    return rate_ns(device, factors, own ? own : device->gemm_permille, flops);
 }
 
 int64_t attention_flops(const Device *device, int64_t flops, int64_t rows, int64_t pairs,
@@ -93,9 +92,23 @@ static int64_t longer_ns(const Roofline *roof, int64_t compute_ns, int64_t bytes
     return num_larger(compute_ns, price_stream(device, bytes)) + device->launch_ns;
 }
 
-static int64_t kernel_ns(const Roofline *roof, int64_t flops, int64_t bytes)
+static int64_t kernel_ns(const Roofline *roof, DType factors, int64_t flops, int64_t bytes)
 {
-    return longer_ns(roof, price_flops(&roof->cluster->device, roof->recipe, flops), bytes);
+    return longer_ns(roof, price_flops(&roof->cluster->device, factors, flops), bytes);
+}
+
+/* A product whose factors are all wide runs at the rate of fp32; one wide factor alone, as scores
+ * that choose experts have it, is a small product that no plan should turn on. */
+static DType narrower(DType x, DType y)
+{
+    return x == DT_COUNT || (y != DT_I32 && dtype_bytes(y) < dtype_bytes(x)) ? y : x;
+}
+
+static int factors_of(const Node *node)
+{
+    Form form =
+        op_info[node->op].form; /* statistics of rows come behind queries, keys and values */
+    return form == FORM_attention || form == FORM_attention_grad ? 3 : node->ins;
 }
 
 static Meeting meeting_of(const Roofline *roof, const Graph *graph, const Node *node,
@@ -117,7 +130,7 @@ static int64_t turn_ns(const Roofline *roof, const Meeting *meeting, int turn, i
                         &meeting->graph->values.at[meeting->node->in[k]], &meeting->in[k], 1);
     int64_t seen = attention_flops(device, flops, extent[0], turn_most_pairs(meeting, turn),
                                    extent_product(extent[0], extent[1]));
-    return longer_ns(roof, price_attention(device, roof->recipe, seen), bytes);
+    return longer_ns(roof, price_attention(device, roof->recipe->activation, seen), bytes);
 }
 
 /* Blocks of what may not be split pass by along these atoms. */
@@ -149,6 +162,9 @@ int64_t node_ns(const Roofline *roof, const Graph *graph, const Node *node, cons
                 const Placement *out)
 {
     int64_t bytes = 0, flops = 0, extent[MAX_LETTERS];
+    DType factors = DT_COUNT;
+    for (int k = 0; k < factors_of(node); k++)
+        factors = narrower(factors, value_dtype(graph, node->in[k], roof->recipe));
     local_letters(roof->net, roof->mesh, graph, node, in, out, extent);
     for (int k = 0; k < node->ins + node->outs; k++) {
         bool is_in = k < node->ins;
@@ -164,7 +180,7 @@ int64_t node_ns(const Roofline *roof, const Graph *graph, const Node *node, cons
         flops = node_flops_local(roof->net, node, extent);
     if (node_crosses(roof->net, node))
         return meeting_ns(roof, graph, node, in, flops, bytes);
-    return kernel_ns(roof, flops, bytes);
+    return kernel_ns(roof, factors, flops, bytes);
 }
 
 bool inst_is_collective(const Inst *inst)
@@ -248,5 +264,8 @@ int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst)
         Meeting meeting = meeting_of(roof, body->graph, node, in, &ring);
         return turn_ns(roof, &meeting, inst->turn, flops, bytes);
     }
-    return kernel_ns(roof, flops, bytes);
+    DType factors = DT_COUNT;
+    for (int k = 0; node && k < factors_of(node); k++)
+        factors = narrower(factors, body->copies.at[inst->bind_in[0][k]].dtype);
+    return kernel_ns(roof, factors, flops, bytes);
 }

@@ -21,9 +21,11 @@ typedef struct Roofline {
     const Recipe *recipe;
 } Roofline;
 
-int64_t price_flops(const Device *device, const Recipe *recipe, int64_t flops); /* one GEMM */
+/* One GEMM whose narrower factor is stored so: products of fp32 run at the rate of fp32 whatever
+ * the recipe is. */
+int64_t price_flops(const Device *device, DType factors, int64_t flops);
 /* Attention on as many pairs as take so many FLOPs. */
-int64_t price_attention(const Device *device, const Recipe *recipe, int64_t flops);
+int64_t price_attention(const Device *device, DType factors, int64_t flops);
 /* FLOPs of a block of attention, as many as it takes the time of: of all its pairs there are
  * `flops`; the mask leaves `pairs`, and each of `rows` queries takes attention_row_pairs more. */
 int64_t attention_flops(const Device *device, int64_t flops, int64_t rows, int64_t pairs,

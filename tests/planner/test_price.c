@@ -29,7 +29,7 @@ static void test_compute_grows(void **state)
     Arena *arena = arena_new("price");
     Problem *problem = problem_example(arena, "llama-10m", "dgx-h100", 8, 8, 128, "bf16");
     const Device *device = &problem->cluster->device;
-    const Recipe *half = recipe_by_name("bf16"), *full = recipe_by_name("fp32");
+    const DType half = DT_BF16, full = DT_F32;
     assert_int_equal(price_flops(device, half, 0), 0);
     int64_t before = 0;
     for (int64_t flops = 1000; flops < INT64_C(1000000000000000); flops *= 10) {
@@ -52,8 +52,7 @@ static int64_t attention_ns(const Device *device, int64_t batch, int64_t length,
                             int64_t pairs)
 {
     int64_t all = length * length, full = 4 * 128 * batch * heads * all;
-    return price_attention(device, recipe_by_name("bf16"),
-                           attention_flops(device, full, length, pairs, all)) +
+    return price_attention(device, DT_BF16, attention_flops(device, full, length, pairs, all)) +
            device->launch_ns;
 }
 
