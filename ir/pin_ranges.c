@@ -94,8 +94,8 @@ bool pin_range(Arena *arena, Diag *diag, const char *part, Pins *ret)
         if (next)
             *next++ = '\0';
         if (!value || (next && value > next)) {
-            diag_error(diag, NO_SPAN, "pin %s:%s has no value; write %s:%s=…", links, word, links,
-                       word);
+            diag_error(diag, NO_SPAN, "pin %s:%s has no value", links, word);
+            diag_help(diag, "write %s:%s=…", links, word);
             return false;
         }
         *value++ = '\0';

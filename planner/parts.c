@@ -169,8 +169,12 @@ bool parts_known(Diag *diag, const Problem *problem, const Pins *pins)
             range->begin == RANGE_FIRST || range->begin == RANGE_LAST || range->end < layers;
         if (!inside) {
             diag_error(diag, NO_SPAN, "pin %s: the model has %d layer%s",
-                       pin_range_text(problem->arena, range), layers, layers == 1 ? "" : "s");
-            diag_help(diag, "layers are 0 to %d, and first and last", layers - 1);
+                       pin_range_text(problem->arena, range), layers > 0 ? layers : 0,
+                       layers == 1 ? "" : "s");
+            diag_help(diag,
+                      layers > 0 ? "layers are 0 to %d, and first and last"
+                                 : "its links are first and last",
+                      layers - 1);
             return false;
         }
         if (!again_known(diag, problem, pins, range))

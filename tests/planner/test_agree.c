@@ -435,6 +435,53 @@ static void test_far_homes_agree(void **state)
     print_message("# %d plans, at most %.2f %% apart\n", FAR, 100 * worst);
 }
 
+/* Layers that differ: what cards say of each is what the Steps of the whole plan take. */
+static const Case divided[] = {
+    {"llama-10m", "host", 4, 8, 128, "fp32", "tp=2,dp=2,zero=1,0-1:zero=3,2:tp=4:sp=1"},
+    {"llama-10m", "host", 8, 8, 128, "fp32", "tp=2,dp=2,pp=2,1-2:tp=4,3:recompute=full:zero=0"},
+    {"llama-3-8b", "dgx-h100", 16, 64, 8192, "bf16",
+     "tp=8,sp=1,dp=2,mbs=2,0-7:recompute=full,8-15:tp=4:cp=2,16-31:zero=2:recompute=attention"},
+};
+enum { DIVIDED = sizeof divided / sizeof *divided };
+
+static void test_layers_that_differ(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DIVIDED; i++) {
+        const Case *at = &divided[i];
+        Arena *arena = arena_new("divided");
+        Problem *problem = problem_example(arena, at->model, at->cluster, at->devices, at->batch,
+                                           at->sequence, at->recipe);
+        Pins pins = pins_complete(problem, pins_given(problem, at->pins));
+        Net *net;
+        Plan *plan = plan_make(problem, &pins, NULL, &net);
+        if (!plan)
+            fail_msg("%s: %s", at->pins, diag_item(problem->diag, 0)->text);
+        assert_true(plan->part != NULL && net->classes.n > problem->net->classes.n);
+        Pins said = pins_of_plan(plan, net);
+        assert_true(said.ranges > 0);
+        const Program *program = program_build(arena, plan, net, NULL, NULL);
+        Problem own = problem_of_plan(arena, plan, net);
+        Family *family = family_of_plan(arena, &own, plan, net);
+        int64_t step = simulate_program(arena, program, NULL)->step_ns,
+                segment = account_plan(arena, family, plan->first_link)->step_ns;
+        if (off(segment, step) > 0.03)
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns", at->model, at->pins,
+                     (long long)segment, (long long)step);
+        for (int s = 0; s < plan->stages; s++) {
+            const int *first = plan->first_link;
+            const StageCost *cost = family_stage(family, first[s], first[s + 1]);
+            const StageProgram *stage = &program->stage[s];
+            assert_int_equal(cost->weight_bytes, stage->group_bytes[0]);
+            assert_int_equal(cost->gradient_bytes, stage->group_bytes[1]);
+            assert_int_equal(cost->state_bytes, stage->group_bytes[2]);
+            assert_int_equal(cost->buckets, stage->buckets.n);
+        }
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -483,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_exchanges_run_under_shared_experts),
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_far_homes_agree),
+        cmocka_unit_test(test_layers_that_differ),
         cmocka_unit_test(test_extrapolation),
         cmocka_unit_test(test_labels_that_are_not_there),
     };

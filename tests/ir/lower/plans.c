@@ -23,8 +23,7 @@ const PlanCase plan_cases[] = {
 };
 
 /* Several chunks on a stage, backward in two parts; blocks that pass by; steps that flow into each
- * other.
- */
+ * other; layers that differ. */
 static const PlanCase chunk_cases[] = {
     {tiny_llama, NULL, 2, 4, 6, "pp=2,mbs=1,schedule=interleaved", NULL, 0},
     {tiny_gpt2, NULL, 6, 10, 8, "tp=1,dp=2,pp=3,zero=1,mbs=1,schedule=zbh1", NULL, 0},
@@ -32,6 +31,9 @@ static const PlanCase chunk_cases[] = {
     {tiny_llama, NULL, 2, 4, 8, "tp=2,sp=1,tp_by=ring,mbs=2", "bf16", 0},
     {tiny_llama, NULL, 6, 2, 6, "tp=1,dp=2,pp=3,zero=1,mbs=1,schedule=pipedream", NULL, 0},
     {tiny_llama, NULL, 4, 3, 6, "tp=2,sp=1,pp=2,mbs=1,schedule=2bw,recompute=full", "bf16", 0},
+    {tiny_llama, NULL, 4, 8, 8, "tp=1,dp=4,zero=1,mbs=1,0:tp=2:sp=1:recompute=full,last:zero=0",
+     NULL, 0},
+    {tiny_gpt2, NULL, 8, 8, 8, "tp=2,dp=2,pp=2,mbs=2,zero=1,0:zero=0,1:tp=1:cp=2", "bf16", 0},
 };
 
 const PlanCase *plan_case(int i)
