@@ -390,7 +390,7 @@ static bool verify_ways(const Class *c)
     const Graph *graph = c->graph;
     MovePrice price = path_plain_price(4);
     Ways w = {.c = c,
-              .paths = path_table_new(v->scratch, &v->plan->mesh, v->net, &price),
+              .paths = path_table_new(v->scratch, c->mesh, v->net, &price),
               .made = ARENA_ARRAY(v->scratch, Placement, graph->values.n + 1),
               .known = ARENA_ARRAY(v->scratch, bool, graph->values.n + 1)};
     make(&w, graph->chain_in, c->plan->boundary_in);

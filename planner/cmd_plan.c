@@ -229,7 +229,10 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     int code = CLI_OK;
     Answer answer = {NULL, NULL, NULL, NULL};
     if (result.stats.considered == 0 && result.stats.illegal == 0) {
-        say_contradiction(cli->diag, search, problem, pins);
+        Pins complete = pins_complete(problem, *pins);
+        Net *net;
+        if (!pins_divide(pins) || plan_make(problem, &complete, NULL, &net))
+            say_contradiction(cli->diag, search, problem, pins);
         code = CLI_INPUT;
     } else if (!result.found && !(pins_divide(pins) && result.tightest.known)) {
         code = say_nothing_fits(cli, search, problem, pins, &result);

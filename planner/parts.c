@@ -57,6 +57,22 @@ static bool same_pins(const Pins *a, const Pins *b)
            a->block == b->block && a->recompute == b->recompute && same_text(a->again, b->again);
 }
 
+bool parts_possible(const Problem *problem, const Pins *pins)
+{
+    int links = problem->net->chain.n;
+    for (int r = 0; r < pins->ranges; r++) {
+        int begin = pins->range[r].begin;
+        Pins own = pins_of_link(problem, pins,
+                                begin == RANGE_FIRST  ? 0
+                                : begin == RANGE_LAST ? links - 1
+                                                      : begin + 1);
+        if ((int64_t)own.tp * own.cp * own.dp * pins->pp != problem->ranks ||
+            pins->micro_batch * pins->dp % own.dp != 0)
+            return false;
+    }
+    return true;
+}
+
 /* "layer 3", or which end of the chain. */
 static const char *link_text(Arena *arena, int link, int links)
 {
@@ -199,6 +215,17 @@ static void make_again(Arena *arena, const Net *net, const Graph *graph, const c
 
 /* ---- kinds ---- */
 
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
 static bool kind_fits(const Parts *parts, const Pins *all, const LayerKind *kind)
 {
     const Problem *problem = parts->problem;
@@ -214,7 +241,8 @@ static bool kind_fits(const Parts *parts, const Pins *all, const LayerKind *kind
     if (all->micro_batch * all->dp % pins->dp != 0) {
         diag_error(diag, NO_SPAN, "%s: the micro-batch of %lld x dp %d sequences has no %d parts",
                    kind->where, (long long)all->micro_batch, all->dp, pins->dp);
-        diag_help(diag, "use mbs=%d, or a smaller dp for these layers", pins->dp / all->dp + 1);
+        diag_help(diag, "use mbs=%d, or a smaller dp for these layers",
+                  (int)(common_multiple(all->dp, pins->dp) / all->dp));
         return false;
     }
     if (sequence_fits(diag, problem, pins) && experts_fit(diag, problem, pins))
@@ -352,17 +380,6 @@ static bool solve_kind(const Parts *parts, LayerKind *kind, bool given)
     if (!kind->variant && parts->n > 1)
         diag_note(problem->diag, "of %s, by its own pins", kind->where);
     return kind->variant != NULL;
-}
-
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
 }
 
 Parts *parts_new(const Problem *problem, const Pins *pins, const Variant *variant)

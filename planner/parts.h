@@ -35,6 +35,9 @@ bool parts_fill(const Parts *parts, Plan *plan, Net *net);
 
 /* The pins of one link: the ranges' words over those of all, and what follows from them. */
 Pins pins_of_link(const Problem *problem, const Pins *pins, int link);
+/* Do the ranks and sequences of a stage with complete pins have room for the degrees of its ranges?
+ * Cheap: nothing is solved. */
+bool parts_possible(const Problem *problem, const Pins *pins);
 /* Do pins say more than one choice for all layers, so that the search prices them without it? */
 bool pins_divide(const Pins *pins);
 /* Do its layers have more than one choice, or homes or roles that are not the plan's? */

@@ -2,6 +2,7 @@
 #include "planner/search_in.h"
 
 #include "planner/contradict.h"
+#include "planner/parts.h"
 
 enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024, SEARCHED = 5 };
 
@@ -24,6 +25,11 @@ static bool is_possible(const Space *space, const Pins *pins)
     const Problem *problem = space->problem;
     int chunks = pins_chunks(pins);
     int64_t micros = problem->job.global_batch / (pins->micro_batch * pins->dp);
+    Pins divided = *pins;
+    divided.ranges = space->pins->ranges;
+    divided.range = space->pins->range;
+    if (divided.ranges > 0 && !parts_possible(problem, &divided))
+        return false;
     if (info->flows && pins->home[KEPT_STATE] > MEMORY_HBM && space->pins->home[KEPT_STATE] < 0)
         return false;
     if (pins->table)

@@ -527,7 +527,7 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
     body->acc_copy = ARENA_ARRAY(arena, int, graph->params.n + 1);
     Lowering lo = {.arena = arena,
                    .body = body,
-                   .paths = path_table_new(arena, mesh, net, price),
+                   .paths = path_table_new(arena, body->mesh, net, price),
                    .split = split};
     lo.have = ARENA_ARRAY(arena, CopySet, graph->values.n);
     lo.made = ARENA_ARRAY(arena, CopySet, graph->values.n);
