@@ -36,8 +36,12 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)
         str_putf(&text, "%srecompute", text.n ? ", " : "");
+    else if (pins->again)
+        str_putf(&text, "%srecompute %s", text.n ? ", " : "", pins->again);
     if (pins->block >= 0)
         str_putf(&text, "%sblock %d", text.n ? ", " : "", pins->block);
+    if (column->it->plan->part)
+        str_putf(&text, "%slayers that differ", text.n ? ", " : "");
     return text.n ? text.at : arena_strdup(arena, "-");
 }
 
