@@ -115,7 +115,8 @@ def test_sections():
 def test_collectives_are_those_of_the_step():
     """What the bodies' lists send, times layers and micro-batches, is what the simulated Steps sent."""
     with tempfile.TemporaryDirectory() as folder:
-        for pins in ("tp=4,sp=1,mbs=1", "cp=2,tp=2,sp=1,cp_by=gather,mbs=2"):
+        for pins in ("tp=4,sp=1,mbs=1", "cp=2,tp=2,sp=1,cp_by=gather,mbs=2",
+                     "tp=2,dp=2,sp=1,mbs=1,0-1:recompute=full:tp=4:dp=1"):
             path = plan_file(folder, "a.json", *SMALL, "--pin", pins)
             micros = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["micro_batches"]
             told = json.loads(good("explain", path, "--collectives", "--json"))
