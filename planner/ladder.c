@@ -9,22 +9,28 @@ int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS])
     const struct {
         const char *name;
         int *pin, free; /* what the rung sets it to; -1: the search chooses */
+        bool there;
     } rung[LADDER_RUNGS] = {
-        {"data parallel", &pins.zero, 0},      {"+ ZeRO-1", &pins.zero, 1},
-        {"+ ZeRO-2 and 3", &pins.zero, -1},    {"+ tensor parallel", &pins.tp, -1},
-        {"+ sequence parallel", &pins.sp, -1}, {"+ pipeline", &pins.pp, -1},
-        {"+ recompute", &pins.recompute, -1},  {"+ expert parallel", &pins.ep, -1},
-        {"+ offload", pins.home, -1}};
+        {"data parallel", &pins.zero, 0, true},
+        {"+ ZeRO-1", &pins.zero, 1, true},
+        {"+ ZeRO-2 and 3", &pins.zero, -1, true},
+        {"+ tensor parallel", &pins.tp, -1, true},
+        {"+ sequence parallel", &pins.sp, -1, true},
+        {"+ pipeline", &pins.pp, -1, true},
+        {"+ recompute", &pins.recompute, -1, true},
+        {"+ expert parallel", &pins.ep, -1, problem->routed != NULL},
+        {"+ context parallel", &pins.cp, -1, problem->job.sequence >= LONG_SEQUENCE},
+        {"+ offload", pins.home, -1, problem->offload != MEMORY_HBM}};
     int rungs = 0;
     for (int k = 0; k < KEPT_COUNT; k++)
         pins.home[k] = MEMORY_HBM;
     for (int i = 0; i < LADDER_RUNGS; i++) {
-        bool homes = rung[i].pin == pins.home;
-        if (homes ? problem->offload == MEMORY_HBM : rung[i].pin == &pins.ep && !problem->routed)
+        if (!rung[i].there)
             continue;
-        for (int k = 0; k < (homes ? KEPT_COUNT : 1); k++)
+        for (int k = 0; k < (rung[i].pin == pins.home ? KEPT_COUNT : 1); k++)
             rung[i].pin[k] = rung[i].free;
-        SearchLimits limits = {.inside = true};
+        /* ranks of cp may leave the fastest domain */
+        SearchLimits limits = {.inside = pins.cp == 1};
         SearchResult result;
         search_run(search, &pins, &limits, &result);
         ret[rungs++] = (Rung){rung[i].name, result.found, result.best, result.tightest};

@@ -4,7 +4,7 @@
 
 #include "planner/search.h"
 
-enum { LADDER_RUNGS = 9 };
+enum { LADDER_RUNGS = 10 };
 
 typedef struct Rung {
     const char *name;
@@ -13,10 +13,10 @@ typedef struct Rung {
     Tightest tightest; /* else what is missing */
 } Rung;
 
-/* Data parallel, then ZeRO-1, ZeRO-2 and 3, tensor parallel, sequence parallel, pipeline, recompute
- * where a model has experts, expert parallel, and where the search may offload, homes in other
- * memories. Groups of tp ranks stay inside the fastest
- * domain. Returns the number of rungs. */
+/* Data parallel, then ZeRO-1, ZeRO-2 and 3, tensor parallel, sequence parallel, pipeline,
+ * recompute and, where a model has experts, expert parallel, where sequences are long, context
+ * parallel, and where the search may offload, homes in other memories. Before context parallelism
+ * groups of tp ranks stay inside the fastest domain. Returns the number of rungs. */
 int ladder_climb(Search *search, const Problem *problem, Rung ret[LADDER_RUNGS]);
 /* The figure that is missing, with its largest part: "needs 91.2 GiB per device, 80 available;
  * largest: ...". */

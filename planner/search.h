@@ -23,6 +23,9 @@
 
 typedef struct Search Search;
 
+/* Shorter sequences are cut over cp ranks only where a pin says so. */
+enum { LONG_SEQUENCE = 16384 };
+
 typedef struct SearchStats {
     /* every family considered is in one of the next four */
     int64_t considered;

@@ -11,10 +11,19 @@ static bool pinned_to(int64_t pin, int64_t value)
     return pin < 0 || pin == value;
 }
 
+/* What a mask leaves of the pairs of a sequence with itself. */
+typedef struct Sight {
+    bool causal; /* some node sees no later position, so that shards in a row see unequally much, */
+    bool plain;  /* and all that cross the sequence see all earlier ones; */
+    bool dealt;  /* no node needs the sequence in its order */
+} Sight;
+
 typedef struct Space {
-    Arena *arena;
+    Arena *arena, *scratch;
     const Problem *problem;
     const Pins *pins;
+    Sight sight;
+    Diag *quiet; /* in scratch: what cannot be is no error */
     VEC(Pins) list;
 } Space;
 
@@ -105,13 +114,12 @@ static void add_rooms(Space *space, Pins *pins)
 static void add_experts(Space *space, Pins *pins)
 {
     const Problem *problem = space->problem;
-    Diag *quiet = diag_new(space->arena);
     pins->etp = space->pins->etp > 0 ? space->pins->etp : pins->tp;
     int apart = pins->etp < pins->tp ? pins->dp * pins->cp * (pins->tp / pins->etp) : pins->dp;
     int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? apart : 1;
     for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= apart; ep++) {
         pins->ep = ep;
-        if (apart % ep == 0 && experts_fit(quiet, problem, pins))
+        if (apart % ep == 0 && experts_fit(space->quiet, problem, pins))
             add_rooms(space, pins);
     }
 }
@@ -155,29 +163,84 @@ static void add_rules(Space *space, Pins *pins)
             }
 }
 
-/* Sequences shorter than this are cut over cp ranks only where a pin says so: what the blocks win
- * by it, more micro-batches or tp win without the exchange. */
-enum { LONG_SEQUENCE = 16384 };
-
-static bool cp_wanted(const Space *space, int cp)
+/* A short sequence is cut over cp ranks only where a pin says so: what the blocks win by it, more
+ * micro-batches or tp win without the exchange. Ranks of cp send less than those of tp:
+ * where a layer leaves the fastest domain with both, its tp stays inside. */
+static bool cp_wanted(const Space *space, const Pins *pins, int cp)
 {
     int64_t sequence = space->problem->job.sequence;
     if (space->pins->cp > 0)
         return space->pins->cp == cp;
-    return cp == 1 || (sequence >= LONG_SEQUENCE && sequence % cp == 0);
+    return cp == 1 || (sequence >= LONG_SEQUENCE && sequence % cp == 0 &&
+                       pins->tp <= space->problem->cluster->level[0].width);
+}
+
+static void add_meeting(Space *space, Pins *pins, int order, int by, int heads)
+{
+    const Pins *given = space->pins;
+    pins->order = order;
+    pins->cp_by = by;
+    pins->cp_heads = heads > 1 ? heads : -1;
+    if (pinned_to(given->order, order) && (given->cp_by < 0 || given->cp_by == by) &&
+        sequence_fits(space->quiet, space->problem, pins))
+        add_rules(space, pins);
+}
+
+/* How cp ranks meet where positions do. As many of them as `heads` exchange heads, the others pass
+ * blocks by or gather them, whatever is better; without a pin all may exchange heads too. Where a
+ * mask hides what comes later the others have the sequence in a zigzag: in a row the last one waits
+ * for nobody and everybody for it. Only a mask that hides what is far away too may be worth the
+ * row. */
+static void add_meetings(Space *space, Pins *pins)
+{
+    const Pins *given = space->pins;
+    const Sight *sight = &space->sight;
+    int cp = pins->cp, by = given->cp_by;
+    if (cp == 1) {
+        add_rules(space, pins);
+        return;
+    }
+    bool deals = sight->causal && sight->dealt;
+    if (deals && sight->plain && given->cp_heads <= 1)
+        add_meeting(space, pins, ORDER_IDENTITY, CROSS_HEADS, 1);
+    for (int heads = 1; heads < cp; heads++) {
+        if (cp % heads != 0 || !pinned_to(given->cp_heads, heads))
+            continue;
+        bool zigzag = deals && space->problem->job.sequence % (2 * (cp / heads)) == 0;
+        if (!zigzag || !sight->plain || given->order == ORDER_IDENTITY)
+            add_meeting(space, pins, ORDER_IDENTITY, by, heads);
+        if (zigzag && by != CROSS_HEADS)
+            add_meeting(space, pins, ORDER_ZIGZAG, by, heads);
+    }
 }
 
 static void add_contexts(Space *space, Pins *pins, int ranks)
 {
     for (int cp = 1; cp <= ranks; cp++) {
         int dp = ranks / cp;
-        if (ranks % cp != 0 || !cp_wanted(space, cp) || !pinned_to(space->pins->dp, dp) ||
+        if (ranks % cp != 0 || !cp_wanted(space, pins, cp) || !pinned_to(space->pins->dp, dp) ||
             space->problem->job.global_batch % dp != 0)
             continue;
         pins->cp = cp;
         pins->dp = dp;
-        add_rules(space, pins);
+        add_meetings(space, pins);
     }
+}
+
+static Sight sight_of(const Net *net)
+{
+    Sight sight = {.plain = true, .dealt = true};
+    for (int c = 0; c < net->classes.n; c++)
+        for (int n = 0; n < net->classes.at[c]->nodes.n; n++) {
+            const Node *node = &net->classes.at[c]->nodes.at[n];
+            const Attr_attention *mask = &node->attrs.attention;
+            sight.dealt &= !node_needs_order(net, node);
+            if (!node_crosses(net, node) || op_info[node->op].attrs != ATTRS_attention)
+                continue;
+            sight.causal |= mask->causal;
+            sight.plain &= mask->causal && mask->window == 0 && mask->chunk == 0;
+        }
+    return sight;
 }
 
 /* As many ranks share a layer as it has attention heads; without attention, as the widest parameter
@@ -222,7 +285,13 @@ static bool cuts_possible(const Problem *problem, const Pins *pins)
 
 int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **ret)
 {
-    Space space = {arena, problem, pins, {0}};
+    Arena *scratch = arena_new("space");
+    Space space = {.arena = arena,
+                   .scratch = scratch,
+                   .problem = problem,
+                   .pins = pins,
+                   .sight = sight_of(problem->net),
+                   .quiet = diag_new(scratch)};
     int most = problem->net->chain.n; /* links: the ends of the chain may be stages of their own */
     int widest = pins->tp > 0 ? pins->tp : most_tp(problem->net);
     int each = pins->chunks > 0 ? pins->chunks
@@ -243,6 +312,7 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
             add_contexts(&space, &family, ranks / tp);
         }
     }
+    arena_free(scratch);
     *ret = space.list.at;
     return space.list.n;
 }
