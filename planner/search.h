@@ -4,11 +4,15 @@
  * or not, recompute or not, the label of the blocks, numbers of dp ranks that share experts where a
  * model has any (with room for the rows that the job's imbalance brings), and schedules. GPipe and
  * 1F1B come with every cut of the layers into stages; ZB-H1, and ZB-V and interleaved 1F1B of two
- * chunks a stage, with even layers alone, or pinned ones. Pins narrow it; more chunks, DualPipeV
- * and rows of a file are there when they are pinned. A *family* is a plan without its cuts. The
- * objective is the segment simulation in integer ns; equal plans are ordered by family: fewer
- * stages, smaller tp, no recompute, no sp, no ZeRO, fewer ranks that share experts, larger
- * micro-batch, 1F1B before GPipe, ZB-H1, ZB-V and interleaved, the faster label.
+ * chunks a stage, with even layers alone, or pinned ones. Sequences of LONG_SEQUENCE and more are
+ * cut over cp ranks where tp stays inside the fastest domain: some of these exchange heads, the
+ * others gather or pass by blocks, whichever the solver of blocks finds better, and under a mask
+ * that hides all that comes later have the sequence in a zigzag; where a mask hides what is far
+ * away too, in a row as well. Pins narrow it; more chunks, DualPipeV and rows of a file are there
+ * when they are pinned. A *family* is a plan without its cuts. The objective is the segment
+ * simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp, smaller
+ * cp, exchanged heads before a zigzag, no recompute, no sp, no ZeRO, fewer ranks that share
+ * experts, larger micro-batch, 1F1B before GPipe, ZB-H1, ZB-V and interleaved, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
  * block is solved); the schedule's rows with it, in which what they keep must fit; cards; the best

@@ -168,6 +168,23 @@ Problem *problem_sparse(Arena *arena, Dice *rng, int most_layers)
     return problem;
 }
 
+Problem *problem_long(Arena *arena, Dice *rng, int most_layers)
+{
+    Problem *problem = random_job(arena, rng);
+    Device *device = &problem->cluster->device;
+    problem->job.sequence = LONG_SEQUENCE;
+    problem->job.global_batch = 1 << dice(rng, 0, 1); /* dp has little to share */
+    device->memory_bytes *= 128;
+    device->attention_permille = dice(rng, 0, 1) * 500;
+    device->attention_row_pairs = dice(rng, 0, 1) * 400;
+    /* links as much faster as sequences are longer, so that each of them is worth something */
+    for (int i = 0; i < problem->cluster->levels; i++)
+        problem->cluster->level[i].bytes_per_s *= 16;
+    int heads = 2 << dice(rng, 0, 1), layers = (int)dice(rng, 1, most_layers);
+    read_config(problem, llama_config(arena, heads, layers, 64, false));
+    return problem;
+}
+
 Problem *problem_random(Arena *arena, Dice *rng, int most_layers)
 {
     Problem *problem = random_job(arena, rng);

@@ -20,6 +20,8 @@ Problem *problem_example(Arena *arena, const char *model, const char *cluster, i
 Problem *problem_random(Arena *arena, Dice *rng, int most_layers);
 /* A small Mixtral on such a machine, with four or eight experts in each of up to `most_layers`. */
 Problem *problem_sparse(Arena *arena, Dice *rng, int most_layers);
+/* A small Llama on such a machine, with memory for sequences that are long enough to be cut. */
+Problem *problem_long(Arena *arena, Dice *rng, int most_layers);
 /* A small Llama of many layers on a line of 8 devices, each with all the memory it wants. */
 Problem *problem_deep(Arena *arena, int layers, bool tied, int64_t batch);
 /* Complete pins of a text. */

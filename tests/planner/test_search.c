@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
-enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8, FAR_PROBLEMS = 8 };
+enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8, FAR_PROBLEMS = 8, LONG_PROBLEMS = 12 };
 
 /* ---- brute force ---- */
 
@@ -100,6 +100,7 @@ static int64_t brute_force(Arena *arena, const Problem *problem, Search *search,
 
 typedef struct Tally {
     int problems;
+    int64_t dealt, heads; /* answers with the sequence in a zigzag; with exchanged heads */
     int64_t plans, fitting, nothing, simulated, labelled, chosen;
     int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
     int64_t away;          /* with homes in another memory */
@@ -127,6 +128,10 @@ static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tall
     tally->apart += result.found && !pins_plain(&result.best.pins);
     for (int k = 0, away = 0; k < KEPT_COUNT && result.found && !away; k++)
         tally->away += away = result.best.pins.home[k] > MEMORY_HBM;
+    tally->dealt += result.found && result.best.pins.order == ORDER_ZIGZAG;
+    tally->heads +=
+        result.found && (result.best.pins.cp_heads > 1 ||
+                         (result.best.pins.cp > 1 && result.best.pins.cp_by == CROSS_HEADS));
     tally->shared += result.found && result.best.pins.ep > 1;
     assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
                                                   result.stats.simulated + result.stats.open);
@@ -203,7 +208,26 @@ static void test_equals_brute_force_with_offload(void **state)
                   FAR_PROBLEMS, (long long)tally.nothing, (long long)near.nothing);
 }
 
-/* Inside one family nothing is left to other families: the tree of cuts must find the best itself.
+/* Sequences that are long enough to be cut: in a zigzag, by heads, both. */
+static void test_equals_brute_force_of_long_sequences(void **state)
+{
+    (void)state;
+    Dice rng = {5, 0};
+    Tally tally = {0};
+    for (int i = 0; i < LONG_PROBLEMS; i++) {
+        Arena *arena = arena_new("long");
+        check_equals_brute_force(arena, problem_long(arena, &rng, 2), &tally);
+        arena_free(arena);
+    }
+    print_message("# %lld plans, %lld fit; of %d answers %lld are dealt out, %lld exchange heads\n",
+                  (long long)tally.plans, (long long)tally.fitting, LONG_PROBLEMS,
+                  (long long)tally.dealt, (long long)tally.heads);
+    assert_true(tally.dealt > 0 && tally.heads > 0 &&
+                tally.dealt + tally.heads < 2 * LONG_PROBLEMS);
+}
+
+/* Inside one family nothing is left to other families: the tree of cuts must find the best
+ * itself.
  */
 static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
                        int64_t *ret_late)
@@ -250,8 +274,9 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
                   (long long)late);
 }
 
-/* Where a step has few micro-batches, how it ends is much of it, and many cuts are nearly equal:
- * the tree must not look at them all. There are 2.6 million cuts of 32 layers into 8 stages. */
+/* Where a step has few micro-batches, how it ends is much of it, and many cuts are nearly
+ * equal: the tree must not look at them all. There are 2.6 million cuts of 32 layers into 8
+ * stages. */
 static void test_few_micro_batches_are_few_plans(void **state)
 {
     (void)state;
@@ -278,7 +303,8 @@ static void test_few_micro_batches_are_few_plans(void **state)
 
 /* ---- labels ---- */
 
-/* What a rank sends for one layer, in parts of the boundary's bytes that each other rank lacks. */
+/* What a rank sends for one layer, in parts of the boundary's bytes that each other rank lacks.
+ */
 static int64_t layer_units(const Deck *deck, const Card **ret_card)
 {
     const Card *card = *ret_card = &deck->card[deck->net->chain.at[1].class];
@@ -288,7 +314,8 @@ static int64_t layer_units(const Deck *deck, const Card **ret_card)
     return (card->forward.wire_bytes + card->backward.wire_bytes) / unit;
 }
 
-/* Work of the streams, as the solver adds it up: what is gathered may run under something else. */
+/* Work of the streams, as the solver adds it up: what is gathered may run under something else.
+ */
 static int64_t card_work(const Card *card)
 {
     int64_t ns = card->forward.compute_ns + card->backward.compute_ns;
@@ -297,8 +324,9 @@ static int64_t card_work(const Card *card)
     return ns;
 }
 
-/* Without sequence parallelism a layer sums four times, eight units, where it keeps gathered copies
- * for backward; keeping shards it gathers three of them again. Every label is worth something. */
+/* Without sequence parallelism a layer sums four times, eight units, where it keeps gathered
+ * copies for backward; keeping shards it gathers three of them again. Every label is worth
+ * something. */
 static void test_labels_are_a_pareto_set(void **state)
 {
     (void)state;
@@ -338,7 +366,8 @@ static Found best_of(const Problem *problem, const Pins *pins)
     return result.best;
 }
 
-/* Plenty of memory takes gathered copies, a byte too little shards; a pin takes what it says. */
+/* Plenty of memory takes gathered copies, a byte too little shards; a pin takes what it says.
+ */
 static void test_search_chooses_a_label(void **state)
 {
     (void)state;
@@ -362,6 +391,27 @@ static void test_search_chooses_a_label(void **state)
     arena_free(arena);
 }
 
+/* A sequence of 128 Ki tokens is shared by ranks that see equally much of it, without a pin:
+ * dealt out or by heads. In a row it takes longer, and so it does whole. */
+static void test_long_sequences_are_shared(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"order=identity,cp_by=gather", "cp=1"};
+    Arena *arena = arena_new("shared");
+    Problem *problem = problem_example(arena, "llama-3-8b", "dgx-h100", 16, 8, 131072, "bf16");
+    Pins pins = pins_none();
+    Found best = best_of(problem, &pins);
+    assert_true(best.pins.cp > 1);
+    assert_true(best.pins.order == ORDER_ZIGZAG || best.pins.cp_by == CROSS_HEADS);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        pins = pins_none();
+        assert_true(pins_parse(problem->arena, problem->diag, texts[i], &pins));
+        assert_true(best_of(problem, &pins).step_ns > best.step_ns * 11 / 10);
+    }
+    problem_free(problem);
+    arena_free(arena);
+}
+
 /* ---- bounds ---- */
 
 /* Random ends, every stage with a link. */
@@ -374,8 +424,8 @@ static void random_cuts(Dice *rng, int links, int stages, int *ret)
     }
 }
 
-/* Rows that are as long as their work end before those of the plan; what it keeps fits where the
- * plan does. */
+/* Rows that are as long as their work end before those of the plan; what it keeps fits where
+ * the plan does. */
 static void check_rows(Arena *arena, const Problem *problem, const Work *work, const Pins *pins,
                        Family *family, const int *first_link, int64_t ns)
 {
@@ -435,7 +485,9 @@ static void test_no_bound_is_above(void **state)
     Dice rng = {7, 0};
     for (int i = 0; i < 40; i++) {
         Arena *arena = arena_new("bounds");
-        Problem *problem = i < 30 ? problem_random(arena, &rng, 6) : problem_sparse(arena, &rng, 4);
+        Problem *problem = i < 26   ? problem_random(arena, &rng, 6)
+                           : i < 34 ? problem_sparse(arena, &rng, 4)
+                                    : problem_long(arena, &rng, 3);
         Search *search = search_new(problem);
         Work work = work_of(arena, problem);
         Pins none = pins_none(), *space;
@@ -579,10 +631,12 @@ int main(void)
         cmocka_unit_test(test_equals_brute_force),
         cmocka_unit_test(test_equals_brute_force_with_experts),
         cmocka_unit_test(test_equals_brute_force_with_offload),
+        cmocka_unit_test(test_equals_brute_force_of_long_sequences),
         cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
         cmocka_unit_test(test_few_micro_batches_are_few_plans),
         cmocka_unit_test(test_labels_are_a_pareto_set),
         cmocka_unit_test(test_search_chooses_a_label),
+        cmocka_unit_test(test_long_sequences_are_shared),
         cmocka_unit_test(test_no_bound_is_above),
         cmocka_unit_test(test_more_memory_is_never_slower),
         cmocka_unit_test(test_pins_narrow),
