@@ -190,7 +190,7 @@ static void add_meeting(Space *space, Pins *pins, int order, int by, int heads)
  * blocks by or gather them, whatever is better; without a pin all may exchange heads too. Where a
  * mask hides what comes later the others have the sequence in a zigzag: in a row the last one waits
  * for nobody and everybody for it. Only a mask that hides what is far away too may be worth the
- * row. */
+ * row. Who pins what the others do says nothing of heads. */
 static void add_meetings(Space *space, Pins *pins)
 {
     const Pins *given = space->pins;
@@ -203,10 +203,11 @@ static void add_meetings(Space *space, Pins *pins)
     bool deals = sight->causal && sight->dealt;
     if (deals && sight->plain && given->cp_heads <= 1)
         add_meeting(space, pins, ORDER_IDENTITY, CROSS_HEADS, 1);
-    for (int heads = 1; heads < cp; heads++) {
-        if (cp % heads != 0 || !pinned_to(given->cp_heads, heads))
+    for (int heads = 1; heads < cp || heads == given->cp_heads; heads++) {
+        bool said = given->cp_heads > 0 || by >= 0;
+        if (cp % heads != 0 || (said && heads != (given->cp_heads > 1 ? given->cp_heads : 1)))
             continue;
-        bool zigzag = deals && space->problem->job.sequence % (2 * (cp / heads)) == 0;
+        bool zigzag = deals && heads < cp && space->problem->job.sequence % (2 * (cp / heads)) == 0;
         if (!zigzag || !sight->plain || given->order == ORDER_IDENTITY)
             add_meeting(space, pins, ORDER_IDENTITY, by, heads);
         if (zigzag && by != CROSS_HEADS)
