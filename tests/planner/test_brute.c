@@ -1,0 +1,315 @@
+/* test_brute.c - the search equals brute force over its declared space, and the tree of cuts inside
+ * each family. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/search_in.h"
+#include "tests/check.h"
+#include "tests/planner/problems.h"
+
+enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8, FAR_PROBLEMS = 8, LONG_PROBLEMS = 12 };
+
+/* ---- brute force ---- */
+
+typedef struct Brute {
+    int64_t best, plans, fitting;
+    int64_t labelled; /* families whose blocks have a choice of labels */
+    Family *family;
+    int64_t *end;
+    int first_link[MAX_STAGES + 1];
+} Brute;
+
+static bool plan_fits(Brute *brute)
+{
+    for (int s = 0; s < brute->family->order->stages; s++) {
+        const StageCost *cost =
+            family_stage(brute->family, brute->first_link[s], brute->first_link[s + 1]);
+        if (stage_bytes(brute->family, cost, s) > family_budget(brute->family))
+            return false;
+    }
+    return true;
+}
+
+static void every_cut(Brute *brute, int stage)
+{
+    int stages = brute->family->order->stages, links = brute->family->deck->net->chain.n;
+    if (stage == stages) {
+        brute->plans++;
+        if (!plan_fits(brute))
+            return;
+        brute->fitting++;
+        int64_t ns = family_segment(brute->family, brute->first_link, brute->end);
+        brute->best = ns < brute->best ? ns : brute->best;
+        return;
+    }
+    int begin = brute->first_link[stage];
+    int low = stage == stages - 1 ? links : begin + 1, high = links - (stages - 1 - stage);
+    for (int end = low; end <= high; end++) {
+        brute->first_link[stage + 1] = end;
+        every_cut(brute, stage + 1);
+    }
+}
+
+/* The one way that the space has to cut a family of several chunks, or of W apart. */
+static void even_cuts(Brute *brute, const Problem *problem, const Pins *pins)
+{
+    int chunks = brute->family->order->chunks, first_link[MAX_CHUNKS + 1];
+    search_links(problem, pins, first_link);
+    for (int c = 0; c < chunks; c++)
+        if (first_link[c + 1] <= first_link[c])
+            return;
+    brute->plans++;
+    for (int s = 0; s < brute->family->order->stages; s++)
+        if (family_bytes(brute->family, first_link, s).all > family_budget(brute->family))
+            return;
+    brute->fitting++;
+    int64_t ns = family_segment(brute->family, first_link, brute->end);
+    brute->best = ns < brute->best ? ns : brute->best;
+}
+
+static void every_plan(Brute *brute, const Problem *problem, const Pins *pins)
+{
+    if (pins_plain(pins))
+        every_cut(brute, 0);
+    else
+        even_cuts(brute, problem, pins);
+}
+
+static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, int64_t *ret_plans,
+                           int64_t *ret_fitting, int64_t *ret_labelled)
+{
+    Pins none = pins_none(), *space;
+    int families = search_space(problem, &none, arena, &space);
+    Brute brute = {.best = INT64_MAX};
+    for (int f = 0; f < families; f++)
+        for (int i = 0, labels = search_labels(search, &space[f]); i < labels; i++) {
+            Pins pins = space[f];
+            pins.block = labels > 1 ? i : NONE;
+            brute.family = search_family(search, arena, &pins);
+            if (!brute.family)
+                continue;
+            brute.labelled += labels > 1;
+            brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
+            every_plan(&brute, problem, &pins);
+        }
+    *ret_labelled += brute.labelled;
+    *ret_plans += brute.plans;
+    *ret_fitting += brute.fitting;
+    return brute.best;
+}
+
+typedef struct Tally {
+    int problems;
+    int64_t dealt, heads; /* answers with the sequence in a zigzag; with exchanged heads */
+    int64_t plans, fitting, nothing, simulated, labelled, chosen;
+    int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
+    int64_t away;          /* with homes in another memory */
+} Tally;
+
+static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
+{
+    Search *search = search_new(problem);
+    Pins none = pins_none();
+    SearchLimits limits = {0};
+    SearchResult result;
+    search_run(search, &none, &limits, &result);
+    int64_t best =
+        brute_force(arena, problem, search, &tally->plans, &tally->fitting, &tally->labelled);
+    assert_true(result.complete);
+    assert_int_equal(result.found, best < INT64_MAX);
+    if (result.found)
+        assert_int_equal(result.best.step_ns, best);
+    else
+        assert_true(result.tightest.known);
+    tally->problems++;
+    tally->nothing += !result.found;
+    tally->simulated += result.stats.plans;
+    tally->chosen += result.found && result.best.pins.block != NONE;
+    tally->apart += result.found && !pins_plain(&result.best.pins);
+    for (int k = 0, away = 0; k < KEPT_COUNT && result.found && !away; k++)
+        tally->away += away = result.best.pins.home[k] > MEMORY_HBM;
+    tally->dealt += result.found && result.best.pins.order == ORDER_ZIGZAG;
+    tally->heads +=
+        result.found && (result.best.pins.cp_heads > 1 ||
+                         (result.best.pins.cp > 1 && result.best.pins.cp_by == CROSS_HEADS));
+    tally->shared += result.found && result.best.pins.ep > 1;
+    assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
+                                                  result.stats.simulated + result.stats.open);
+    search_free(search);
+    problem_free(problem);
+}
+
+static void test_equals_brute_force(void **state)
+{
+    (void)state;
+    Dice rng = {2024, 0};
+    Tally tally = {0};
+    for (int i = 0; i < PROBLEMS; i++) {
+        Arena *arena = arena_new("brute");
+        check_equals_brute_force(arena, problem_random(arena, &rng, 6), &tally);
+        arena_free(arena);
+    }
+    /* the problems must be worth something: memory matters, and most have an answer */
+    assert_true(tally.plans > 50000);
+    assert_true(tally.fitting > tally.plans / 10 && tally.fitting < tally.plans);
+    assert_true(tally.nothing > 0 && tally.nothing < PROBLEMS / 2);
+    assert_true(tally.simulated < tally.plans / 20);
+    assert_true(tally.labelled > PROBLEMS && tally.chosen > 0 && tally.apart > 0);
+    print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n"
+                  "# %lld families had a choice of labels, %lld answers chose one; %lld have "
+                  "several chunks, or W apart\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.nothing,
+                  PROBLEMS, (long long)tally.simulated, (long long)tally.labelled,
+                  (long long)tally.chosen, (long long)tally.apart);
+}
+
+/* Models with experts, which ranks may share: with and without them the best plan is the best. */
+static void test_equals_brute_force_with_experts(void **state)
+{
+    (void)state;
+    Dice rng = {77, 0};
+    Tally tally = {0};
+    for (int i = 0; i < SPARSE_PROBLEMS; i++) {
+        Arena *arena = arena_new("sparse");
+        check_equals_brute_force(arena, problem_sparse(arena, &rng, 3), &tally);
+        arena_free(arena);
+    }
+    assert_true(tally.shared > 0 && tally.shared < SPARSE_PROBLEMS);
+    assert_true(tally.fitting < tally.plans);
+    print_message("# %lld plans, %lld fit; %lld of %d answers share experts\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.shared,
+                  SPARSE_PROBLEMS);
+}
+
+/* The search may keep things in another memory: what would not fit, or not so fast, does then. */
+static void test_equals_brute_force_with_offload(void **state)
+{
+    (void)state;
+    Dice rng = {5, 0};
+    Tally tally = {0}, near = {0};
+    for (int i = 0; i < FAR_PROBLEMS; i++)
+        for (int far = 0; far < 2; far++) {
+            Dice same = rng;
+            Arena *arena = arena_new("far");
+            Problem *problem = problem_random(arena, far ? &rng : &same, 6);
+            problem->cluster->store[MEMORY_DRAM] = (Store){.bytes = INT64_C(1) << 40,
+                                                           .read_bytes_per_s = INT64_C(40) << 30,
+                                                           .write_bytes_per_s = INT64_C(40) << 30,
+                                                           .latency_ns = 2000};
+            problem->offload = far ? MEMORY_DRAM : MEMORY_HBM;
+            check_equals_brute_force(arena, problem, far ? &tally : &near);
+            arena_free(arena);
+        }
+    assert_true(tally.away > 0 && near.away == 0);
+    assert_true(tally.nothing < near.nothing);
+    print_message("# %lld plans, %lld fit; %lld of %d answers keep something in another memory; "
+                  "%lld have none, %lld without\n",
+                  (long long)tally.plans, (long long)tally.fitting, (long long)tally.away,
+                  FAR_PROBLEMS, (long long)tally.nothing, (long long)near.nothing);
+}
+
+/* Sequences that are long enough to be cut: in a zigzag, by heads, both. */
+static void test_equals_brute_force_of_long_sequences(void **state)
+{
+    (void)state;
+    Dice rng = {5, 0};
+    Tally tally = {0};
+    for (int i = 0; i < LONG_PROBLEMS; i++) {
+        Arena *arena = arena_new("long");
+        check_equals_brute_force(arena, problem_long(arena, &rng, 2), &tally);
+        arena_free(arena);
+    }
+    print_message("# %lld plans, %lld fit; of %d answers %lld are dealt out, %lld exchange heads\n",
+                  (long long)tally.plans, (long long)tally.fitting, LONG_PROBLEMS,
+                  (long long)tally.dealt, (long long)tally.heads);
+    assert_true(tally.dealt > 0 && tally.heads > 0 &&
+                tally.dealt + tally.heads < 2 * LONG_PROBLEMS);
+}
+
+/* Inside one family nothing is left to other families: the tree of cuts must find the best
+ * itself.
+ */
+static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
+                       int64_t *ret_late)
+{
+    Family *family = pins_plain(pins) ? search_family(search, arena, pins) : NULL;
+    if (!family)
+        return;
+    Brute brute = {.best = INT64_MAX, .family = family};
+    brute.end = ARENA_ARRAY(arena, int64_t, family->order->n);
+    every_cut(&brute, 0);
+    Deadline never = {0};
+    CutStats stats = {0}, first = {0};
+    CutTable *table = cuts_table(arena, family, NULL, INT64_MAX);
+    Cuts at_once = cuts_first(table, INT64_MAX, &first);
+    Cuts cuts = cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
+    assert_int_equal(cuts.step_ns, brute.best);
+    *ret_cuts += brute.plans;
+    *ret_late += at_once.step_ns != brute.best;
+}
+
+static void test_cuts_of_a_family_equal_brute_force(void **state)
+{
+    (void)state;
+    Dice rng = {11, 0};
+    int64_t cuts = 0, late = 0;
+    for (int i = 0; i < 25; i++) {
+        Arena *arena = arena_new("cuts");
+        Problem *problem = problem_random(arena, &rng, 11);
+        Search *search = search_new(problem);
+        Pins deep = pins_none(), *space;
+        for (deep.pp = 2; deep.pp <= problem->ranks; deep.pp *= 2) {
+            int families = search_space(problem, &deep, arena, &space);
+            for (int k = 0; k < 30 && families > 0; k++)
+                check_cuts(arena, search, &space[dice(&rng, 0, families - 1)], &cuts, &late);
+        }
+        search_free(search);
+        problem_free(problem);
+        arena_free(arena);
+    }
+    /* the first plans are not always the best: the tree has work */
+    assert_true(cuts > 20000);
+    assert_true(late > 20);
+    print_message("# %lld cuts; the tree was needed %lld times\n", (long long)cuts,
+                  (long long)late);
+}
+
+/* Where a step has few micro-batches, how it ends is much of it, and many cuts are nearly
+ * equal: the tree must not look at them all. There are 2.6 million cuts of 32 layers into 8
+ * stages. */
+static void test_few_micro_batches_are_few_plans(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++)
+        for (int micros = 1; micros <= 16; micros *= 2) {
+            Arena *arena = arena_new("deep");
+            Problem *problem = problem_deep(arena, 32, tied, micros);
+            Search *search = search_new(problem);
+            Pins pins = pins_given(problem, "pp=8,mbs=1"), *space;
+            Family *family = search_family(search, arena, &pins);
+            int families = search_space(problem, &pins, arena, &space);
+            assert_true(family && families > 0);
+            Deadline never = {0};
+            CutStats stats = {0};
+            Cuts cuts =
+                cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
+            assert_true(cuts.step_ns < INT64_MAX);
+            assert_true(stats.simulated < 500);
+            search_free(search);
+            problem_free(problem);
+            arena_free(arena);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_equals_brute_force_with_experts),
+        cmocka_unit_test(test_equals_brute_force_with_offload),
+        cmocka_unit_test(test_equals_brute_force_of_long_sequences),
+        cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
+        cmocka_unit_test(test_few_micro_batches_are_few_plans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
