@@ -265,6 +265,9 @@ static const char *field(Arena *arena, const char *status, const char *key)
     return n > 0 ? arena_strndup(arena, begin, n) : "?";
 }
 
+/* With what a trainer ends whose options are wrong (runtime/core/options.c). */
+enum { OPTIONS_WRONG = 2 };
+
 static void say_death(Listener *listener, const Launch *launch, int status)
 {
     Arena *arena = listener->arena;
@@ -275,6 +278,9 @@ static void say_death(Listener *listener, const Launch *launch, int status)
             fprintf(listener->err,
                     "lplan: a rank died of signal %d (%s) before it was known which\n",
                     status - 128, strsignal(status - 128));
+        else if (status == OPTIONS_WRONG) /* mpirun may lose what a rank says that ends at once */
+            fprintf(listener->err, "lplan: the trainer did not take its options; see `%s --help`\n",
+                    launch->trainer);
         else
             fprintf(listener->err, "lplan: the job ended with status %d\n", status);
         return;
