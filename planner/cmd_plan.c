@@ -8,6 +8,7 @@
 #include "planner/contradict.h"
 #include "planner/html.h"
 #include "planner/parts.h"
+#include "planner/refine.h"
 #include "planner/report.h"
 #include "planner/trace.h"
 
@@ -126,8 +127,8 @@ typedef struct Answer {
 /* The best plan whose layout fits: the cards never promise less than the layout takes, so the first
  * one does. What some layers have of their own is laid over the plans that the search found for
  * all, and over the one nearest to fitting where none does. */
-static bool make_answer(Problem *problem, Search *search, const Pins *pins, SearchResult *result,
-                        Answer *ret)
+static bool make_answer(Problem *problem, Search *search, const Pins *pins, bool refine,
+                        SearchResult *result, Answer *ret)
 {
     if (!result->found) {
         result->best = (Found){.pins = result->tightest.pins};
@@ -146,8 +147,11 @@ static bool make_answer(Problem *problem, Search *search, const Pins *pins, Sear
             return false;
         ret->it = assess_plan(problem->arena, ret->plan, ret->net, ASSESS_STEPS);
         ret->found = found;
-        if (ret->it->peak_bytes <= ret->it->budget_bytes)
-            return true;
+        if (ret->it->peak_bytes > ret->it->budget_bytes)
+            continue;
+        if (refine)
+            refine_plan(problem, found, &ret->plan, &ret->net, &ret->it);
+        return true;
     }
     return diag_error(problem->diag, NO_SPAN, "no plan found fits once it is laid out");
 }
@@ -236,8 +240,9 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         code = CLI_INPUT;
     } else if (!result.found && !(pins_divide(pins) && result.tightest.known)) {
         code = say_nothing_fits(cli, search, problem, pins, &result);
-    } else if (!make_answer(problem, search, pins, &result, &answer) || !write_plan(cli, &answer) ||
-               !write_trace(cli, &answer) || !write_schedule(cli, &answer)) {
+    } else if (!make_answer(problem, search, pins, cli_has(cli, "refine"), &result, &answer) ||
+               !write_plan(cli, &answer) || !write_trace(cli, &answer) ||
+               !write_schedule(cli, &answer)) {
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
@@ -296,6 +301,10 @@ int cmd_plan(int argc, char **argv)
          "the search may keep optimizer state and saved activations in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
+        {"refine", NULL,
+         "let the last layers of every stage off full recompute and cut homes, as many as have "
+         "room",
+         false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
          false},
@@ -344,7 +353,9 @@ int cmd_plan(int argc, char **argv)
             "cp_heads\n"
             "ep etp zero shard sp block recompute. What moves between neighbours is found. The "
             "search is\n"
-            "for layers that are alike; what differs is laid over what it found.",
+            "for layers that are alike; what differs is laid over what it found, and --refine "
+            "finds some\n"
+            "of it.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

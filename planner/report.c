@@ -240,6 +240,8 @@ static void put_ranges(Str *str, const Report *report)
         else
             str_putf(&text, range->begin == range->end ? "%d" : "%d-%d", range->begin, range->end);
         str_putf(&text, ": %s", pins_layers_words(report->arena, &own));
+        if ((pins->recompute || pins->again) && !own.recompute && !own.again)
+            str_put(&text, ", nothing made again");
         put_line(str, report, r ? "" : "but", text.at);
     }
 }

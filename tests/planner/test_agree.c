@@ -6,6 +6,7 @@
 
 #include "ir/plan_job.h"
 #include "planner/assess.h"
+#include "planner/refine.h"
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
@@ -482,6 +483,53 @@ static void test_layers_that_differ(void **state)
     }
 }
 
+/* A plan with the last `off` layers let off recomputing; its bytes, and its step. */
+static int64_t let_off(Problem *problem, const Pins *base, int layers, int off, int64_t *ret_ns)
+{
+    Pins pins = *base;
+    char *text = arena_printf(problem->arena, "%d-%d:recompute=none", layers - off, layers - 1);
+    if (off > 0)
+        assert_true(pins_parse(problem->arena, problem->diag, text, &pins));
+    Net *net;
+    Plan *plan = plan_make(problem, &pins, NULL, &net);
+    assert_non_null(plan);
+    const Assessment *it = assess_plan(problem->arena, plan, net, ASSESS_STEPS);
+    *ret_ns = it->step_ns;
+    return it->peak_bytes;
+}
+
+/* What memory has room for is found as by trying every number of layers. */
+static void test_refined_by_brute_force(void **state)
+{
+    (void)state;
+    for (int part = 1; part <= 5; part++) {
+        Arena *arena = arena_new("refine");
+        Problem *problem = problem_example(arena, "llama-10m", "host", 2, 8, 128, "fp32");
+        Pins pins = pins_complete(problem, pins_given(problem, "dp=2,mbs=4,zero=1,recompute=full"));
+        int layers = problem->net->chain.n - 2, best = 0;
+        int64_t none, all, ns = 0, best_ns = 0;
+        all = let_off(problem, &pins, layers, 0, &best_ns);
+        none = let_off(problem, &pins, layers, layers, &ns);
+        assert_true(none > all && ns < best_ns);
+        int64_t budget = all + (none - all) * part / 5;
+        problem->cluster->device.memory_bytes = budget + problem->cluster->device.margin_bytes;
+        for (int off = 1; off <= layers; off++)
+            if (let_off(problem, &pins, layers, off, &ns) <= budget) {
+                best = off;
+                best_ns = ns;
+            }
+        Found found = {.pins = pins};
+        Net *net;
+        Plan *plan = plan_make(problem, &pins, NULL, &net);
+        const Assessment *it = assess_plan(arena, plan, net, ASSESS_STEPS);
+        assert_int_equal(refine_plan(problem, &found, &plan, &net, &it), best > 0);
+        assert_int_equal(it->step_ns, best_ns);
+        assert_true(it->peak_bytes <= budget);
+        problem_free(problem);
+        arena_free(arena);
+    }
+}
+
 /* A long step from two short ones. */
 static void test_extrapolation(void **state)
 {
@@ -531,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_far_homes_agree),
         cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_refined_by_brute_force),
         cmocka_unit_test(test_extrapolation),
         cmocka_unit_test(test_labels_that_are_not_there),
     };
