@@ -115,21 +115,27 @@ def in_step(collectives):
                        for row in rows[:4]) or "none"
 
 
-def row_of(shop, name, text):
-    words = first_plan(text)
-    report = shop.table(words)
-    collectives = shop.table(["lplan", "explain", words[words.index("-o") + 1], "--collectives"])
+def recognised(shop, name, text):
+    """The report of a page's plan, in which its techniques are; and what the plan says of them."""
+    report = shop.table(first_plan(text))
     known = {one["key"]: one for one in report["techniques"]}
     wanted = TECHNIQUE.search(text).group(1).split(", ")
     missing = [key for key in wanted if key not in known]
     assert not missing, f"{name}: {', '.join(missing)} is not recognised, {', '.join(known)} are"
+    return report, [known[key]["says"] for key in wanted]
+
+
+def row_of(shop, name, text):
+    words = first_plan(text)
+    report, says = recognised(shop, name, text)
+    collectives = shop.table(["lplan", "explain", words[words.index("-o") + 1], "--collectives"])
     peak = report["predicted"]["peak_bytes"]
     held = report["stages"][peak.index(max(peak))]["bytes"]
     exposed = {"in layers" if role == "tp" else role: ns
                for role, ns in report["predicted"]["exposed_ns"].items() if ns and role != "bubble"}
     title = re.search(r"^# (.*)$", text, re.MULTILINE).group(1)
     cells = [f"[{title}]({name}.md)",
-             "; ".join(known[key]["says"] for key in wanted),
+             "; ".join(says),
              in_layer(collectives), in_step(collectives),
              " / ".join(amount(held[kind]) for kind in ("weights", "gradients", "optimizer", "activations")),
              span(report["predicted"]["step_ns"]),
@@ -164,7 +170,7 @@ def check(lplan, name):
     now = made(lplan, name, text)
     if name != "README":
         with tempfile.TemporaryDirectory() as folder:
-            row_of(Shop(lplan, folder), name, text)
+            recognised(Shop(lplan, folder), name, text)
     if now == text:
         return None
     if os.environ.get("LPLAN_BLESS"):

@@ -20,7 +20,7 @@ WHOLE = ["server", "zero3", "cp_ring", "1f1b"]
 def recognised(lplan, name):
     text = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        pages.row_of(pages.Shop(lplan, folder), name, text)
+        pages.recognised(pages.Shop(lplan, folder), name, text)
 
 
 def listed():
