@@ -374,8 +374,11 @@ static TermId drawn_word(Rule *r, int64_t site)
 static TermId dropout(Rule *r)
 {
     const Attr_dropout *d = &r->attrs->dropout;
-    return choose(r, TERM_GT, term_whole(r->b, rng_drop_below(d->rate)), drawn_word(r, d->site),
-                  num(r, 0), num(r, 1 / (1 - d->rate)));
+    TermId drawn = choose(r, TERM_GT, term_whole(r->b, rng_drop_below(d->rate)),
+                          drawn_word(r, d->site), num(r, 0), num(r, 1 / (1 - d->rate)));
+    /* an evaluation has no stream and drops nothing */
+    TermId stream = term_argument(r->b, (RowBase){"stream", BASE_STREAM, NONE, NONE, d->site});
+    return choose(r, TERM_GT, term_whole(r->b, 0), stream, num(r, 1), drawn);
 }
 
 static bool value_has(const Value *value, DimId dim)

@@ -159,6 +159,7 @@ static void print_state(Trainer *t, Emit *out)
         if (!t->program->flows)
             emit_line(out, "int64_t begun; /* samples before this step */");
         emit_line(out, "long sample;   /* of the run: the first of the micro-batch at work */");
+        emit_line(out, "bool evaluates; /* nothing is drawn */");
     }
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
     if (trainer_fetches(t))
@@ -492,6 +493,7 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
         trainer_print_link_tables(&t, &stages, s);
         trainer_print_stage(&t, &stages, s);
         trainer_print_schedule(&t, &stages, s);
+        trainer_print_evaluation(&t, &stages, s);
     }
     if (diag_errors(diag) > errors)
         return NULL;
@@ -505,6 +507,7 @@ TrainerText *trainer_print(Arena *arena, Diag *diag, const Program *program,
     if (!any_cut(&t))
         trainer_print_moments(&t, &out);
     print_begin(&t, &out);
+    trainer_print_evaluate(&t, &out);
     trainer_print_run(&t, &out);
     trainer_print_job(&t, &out);
     TrainerText *text = ARENA_NEW(arena, TrainerText);

@@ -128,6 +128,10 @@ void trainer_print_moments(Trainer *t, Emit *out);
 void trainer_print_run(Trainer *t, Emit *out);                 /* run_rank */
 void trainer_print_job(Trainer *t, Emit *out);                 /* the table of the job, and main */
 void trainer_print_schedule(Trainer *t, Emit *out, int stage); /* the table as loops */
+void trainer_print_evaluation(Trainer *t, Emit *out, int stage); /* its forwards alone */
+void trainer_print_evaluate(Trainer *t, Emit *out);              /* all batches, on any stage */
+/* This rank's share of a loss, as an expression. */
+const char *trainer_loss_owner(Trainer *t, int stage, int number);
 /* trainer_flow.c: where steps flow into each other. What State has more of; helpers; how a step
  * counted from the last drain sets the version that layers read; the world's sum; the run. */
 void trainer_print_flow_state(Emit *out);

@@ -57,8 +57,10 @@ static void print_attention_shape(BodyPrinter *p, const Node *node, const int *i
     if (starts != NONE)
         emit_line(p->emit, ".starts = %s,", body_reads(p, in[starts]));
     if (words != NONE)
-        emit_line(p->emit, ".words = %s, .below = %uu, .kept = %s,", body_reads(p, in[words]),
-                  rng_drop_below(a->drop), float_text(p, 1 / (1 - a->drop)));
+        emit_line(
+            p->emit,
+            ".words = %s, .below = s->evaluates ? 0u : %uu, .kept = s->evaluates ? 1.0f : %s,",
+            body_reads(p, in[words]), rng_drop_below(a->drop), float_text(p, 1 / (1 - a->drop)));
     const Net *net = p->t->net;
     if (net->runs)
         emit_line(p->emit, ".run = %lld, .runs = %lld,",

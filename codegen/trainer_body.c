@@ -104,8 +104,8 @@ static const char *base_text(BodyPrinter *p, const RowBase *base)
     case BASE_SEED:
         return "s->seed";
     case BASE_STREAM:
-        return arena_printf(p->t->arena, "link->layer * %dL + %lld", DRAW_SITES,
-                            (long long)base->site);
+        return arena_printf(p->t->arena, "s->evaluates ? -1L : link->layer * %dL + %lld",
+                            DRAW_SITES, (long long)base->site);
     }
     return origin;
 }

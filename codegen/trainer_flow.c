@@ -175,6 +175,8 @@ void trainer_print_flow_run(Trainer *t, Emit *out, const char *begin)
     emit_comment(out, "Drained. The newest weights are in the first slot, and count as no update.");
     emit_line(out, "s->begin += s->steps;");
     emit_line(out, "lp_checkpoint(s->begin - 1, states, 3);");
+    emit_line(out, "if (lp_evaluation_due(s->begin - 1))");
+    emit_line(out, "    evaluate(s, s->begin - 1);");
     out->depth--;
     emit_line(out, "}");
 }

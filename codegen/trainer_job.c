@@ -70,6 +70,8 @@ static void print_master_states(Trainer *t, Emit *out)
 
 static void print_run_end(Trainer *t, Emit *out, const char *table)
 {
+    emit_line(out, "if (lp_evaluation_due(-1))");
+    emit_line(out, "    evaluate(s, -1);");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
@@ -148,7 +150,9 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
     emit_line(out, "lp_checkpoint(step, states, 3);");
-    emit_close(out, "");
+    emit_close_slim(out);
+    emit_line(out, "if (lp_evaluation_due(step))");
+    emit_line(out, "    evaluate(s, step);");
     emit_close(out, "");
     print_run_end(t, out, table);
 }

@@ -99,7 +99,7 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
         emit_line(out, "%s_%s(s, %s%s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
-                  loads ? "step, " : "", micro, resumes, turns);
+                  loads && !t->program->flows ? "step, " : "", micro, resumes, turns);
         break;
     }
     case ENTRY_SEND:
@@ -124,6 +124,9 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         break;
     case ENTRY_UPDATE:
         emit_line(out, "stage%d_update(s, %s);", s, index);
+        break;
+    case ENTRY_LOSS:
+        emit_line(out, "stage%d_evaluated(s);", s);
         break;
     case ENTRY_WORLD:
     case ENTRY_COUNT:
@@ -300,6 +303,96 @@ void trainer_print_schedule(Trainer *t, Emit *out, int s)
         emit_close_slim(out);
         i += fold.period * fold.count;
     }
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* An evaluation's share of the losses, and their sums over the world. */
+static void print_evaluated(Trainer *t, Emit *out, int s)
+{
+    int losses = net_losses(t->net);
+    Place place = {.kind = PLACE_EVALUATED, .stage = s};
+    emit_open_function(out, "static void stage%d_evaluated(State *s)", s);
+    emit_line(out, "float *sums = arena_at(s, %lldL);",
+              (long long)evaluation_address(t->program, &t->program->stage[s]));
+    trainer_print_waits(t, out, &place, NULL);
+    for (int k = 0; k < losses; k++)
+        emit_line(out, "sums[%d] = %s;", k, trainer_loss_owner(t, s, k));
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, sums, %d, LP_F32, LP_SUM);", losses);
+    emit_line(out, "lp_wait(&s->world);");
+    emit_line(out, "lp_evaluated(sums, %d);", losses);
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+void trainer_print_evaluation(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    print_evaluated(t, out, s);
+    emit_comment(out, "One batch of an evaluation: the forwards of a step alone.");
+    bool steps = false;
+    for (int c = 0; c < stage->chunks; c++)
+        steps = steps || (stage->chunk[c].ring[RING_DATA].n > 0 && !t->program->flows);
+    emit_open_function(out, "static void stage%d_evaluate(State *s%s)", s,
+                       steps ? ", int64_t step" : "");
+    for (int i = 0; i < stage->evaluation.n;) {
+        const Entry *entry = &stage->evaluation.at[i];
+        Fold fold = best_fold(entry, stage->evaluation.n - i, longest_period(t->program));
+        if (fold.count > 1)
+            emit_open(out, "for (int i = 0; i < %d; i++)", fold.count);
+        for (int k = 0; k < fold.period; k++)
+            print_entry(t, out, s, &entry[k], fold.count > 1 ? "i" : NULL, &fold);
+        if (fold.count > 1)
+            emit_close_slim(out);
+        i += fold.period * fold.count;
+    }
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+static void print_evaluate_call(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    bool steps = false;
+    for (int c = 0; c < stage->chunks; c++)
+        steps = steps || (stage->chunk[c].ring[RING_DATA].n > 0 && !t->program->flows);
+    emit_line(out, "stage%d_evaluate(s%s);", s, steps ? ", batch" : "");
+}
+
+void trainer_print_evaluate(Trainer *t, Emit *out)
+{
+    bool flows = t->program->flows, draws = trainer_draws(t);
+    emit_comment(out,
+                 "An evaluation behind a step (-1: of a run without steps). Nothing of training "
+                 "is moved by it.");
+    emit_open_function(out, "static void evaluate(State *s, int64_t step)");
+    emit_line(out, "const int64_t batches = lp_evaluation_begin();");
+    if (flows)
+        emit_line(out, "const int64_t begin = s->begin;");
+    if (draws)
+        emit_line(out, "s->evaluates = true;");
+    emit_open(out, "for (int64_t batch = 0; batch < batches; batch++)");
+    if (flows)
+        emit_line(out, "s->begin = batch;");
+    if (t->plan->stages == 1) {
+        print_evaluate_call(t, out, 0);
+    } else {
+        emit_line(out, "switch (s->rank->stage) {");
+        for (int i = 0; i < t->plan->stages; i++) {
+            emit_line(out, "case %d:", i);
+            out->depth++;
+            print_evaluate_call(t, out, i);
+            emit_line(out, "break;");
+            out->depth--;
+        }
+        emit_line(out, "}");
+    }
+    emit_close(out, "");
+    if (draws)
+        emit_line(out, "s->evaluates = false;");
+    if (flows)
+        emit_line(out, "s->begin = begin;");
+    emit_line(out, "lp_evaluation_end(step);");
     emit_close(out, "");
     emit_blank(out);
 }

@@ -252,7 +252,7 @@ static void print_close(Emit *out, int s, const StageProgram *stage)
 }
 
 /* Ranks that hold the same loss count once: those at 0 of the atoms on which it is not Partial. */
-static const char *loss_owner(Trainer *t, int s, int number)
+const char *trainer_loss_owner(Trainer *t, int s, int number)
 {
     const StageProgram *stage = &t->program->stage[s];
     for (int i = 0; i < stage->links; i++) {
@@ -327,7 +327,7 @@ static void print_norm(Trainer *t, Emit *out, int s)
     trainer_print_waits(t, out, &world, NULL);
     int losses = net_losses(t->net);
     for (int k = 0; k < losses; k++)
-        emit_line(out, "pair[%d] = %s;", loss_in_pair(k), loss_owner(t, s, k));
+        emit_line(out, "pair[%d] = %s;", loss_in_pair(k), trainer_loss_owner(t, s, k));
     emit_line(out, "pair[1] = (float)norm2;");
     if (flows) {
         emit_line(out, "pair[%d] = lp_stop_wanted() ? 1.0f : 0.0f;", 1 + losses);

@@ -99,7 +99,8 @@ static Event event_of(const Program *program, const Step *step)
     case STEP_RECV:
         event.kind = EVENT_MESSAGE;
         event.stream = step->stream;
-        event.chunk = program->stage[step->stage].table.at[step->entry].chunk;
+        event.chunk =
+            stage_entry(&program->stage[step->stage], step->entry, step->evaluates)->chunk;
         break;
     case STEP_MOVE:
     case STEP_TIED:
@@ -140,7 +141,7 @@ static bool scatters(const Program *program, const Step *step)
 static Place place_of(const Program *program, const Step *step, EventKind kind)
 {
     Place place = {.stage = step->stage};
-    const Entry *entry = &program->stage[step->stage].table.at[step->entry];
+    const Entry *entry = stage_entry(&program->stage[step->stage], step->entry, step->evaluates);
     if (step->inst) {
         find_inst(program, step, &place.class, &place.which, &place.inst);
         place.kind = PLACE_INST;
@@ -170,7 +171,7 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
         break;
     case STEP_OWN_LOSS:
     case STEP_WORLD:
-        place.kind = PLACE_WORLD;
+        place.kind = step->evaluates ? PLACE_EVALUATED : PLACE_WORLD;
         break;
     case STEP_COPY:
         place.kind = step->bucket == NONE ? PLACE_SPILL : PLACE_HOP;
@@ -269,13 +270,13 @@ static bool conflicts(const Flying *flying, const Step *step)
     return false;
 }
 
-static void walk_rank(Waits *waits, int stage, int coordinate)
+static void walk_rank(Waits *waits, int stage, int coordinate, bool evaluates)
 {
     Arena *scratch = arena_new("waits");
     Flight flight[STREAM_COUNT];
     memset(flight, 0, sizeof flight);
-    Walk *walk =
-        walk_begin(scratch, waits->program, stage, coordinate, program_rounds(waits->program));
+    Walk *walk = (evaluates ? walk_begin_evaluating : walk_begin)(
+        scratch, waits->program, stage, coordinate, program_rounds(waits->program));
     for (const Step *step = walk_next(walk); step; step = walk_next(walk)) {
         for (int w = 0; w < step->waits; w++) {
             if (step->wait[w].stream != STREAM_COMPUTE)
@@ -319,8 +320,10 @@ static void walk_stage(Waits *waits, int stage)
     for (int g = 0; g < at->groups.n; g++)
         apart =
             apart || in_several(&at->groups.at[g].scatter) || in_several(&at->groups.at[g].fetch);
-    for (int c = 0; c < (apart ? mesh_ranks(&waits->program->plan->mesh) : 1); c++)
-        walk_rank(waits, stage, c);
+    for (int c = 0; c < (apart ? mesh_ranks(&waits->program->plan->mesh) : 1); c++) {
+        walk_rank(waits, stage, c, false);
+        walk_rank(waits, stage, c, true);
+    }
 }
 
 bool inst_communicates(const Inst *inst)

@@ -55,6 +55,7 @@ typedef enum {
     PLACE_GATHER,
     PLACE_HOP,
     PLACE_SPILL,
+    PLACE_EVALUATED, /* before the losses of an evaluation are summed */
     PLACE_COUNT
 } PlaceKind;
 

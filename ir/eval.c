@@ -388,8 +388,10 @@ static void eval_dropout(const Eval *e)
 {
     const Attr_dropout *d = &e->node->attrs.dropout;
     WALK(w, e, e->set[MAX_IN])
-    *eval_out(e, &w, 0) =
-        drawn_word(e, &w, d->site) < rng_drop_below(d->rate) ? 0 : 1 / (1 - d->rate);
+    *eval_out(e, &w, 0) = e->draw->off ? 1
+                          : drawn_word(e, &w, d->site) < rng_drop_below(d->rate)
+                              ? 0
+                              : 1 / (1 - d->rate);
 }
 
 /* 31 bits: indices are never negative. */
@@ -548,7 +550,7 @@ void eval_node(const Net *net, const Graph *graph, const Node *node, const doubl
               .out = out,
               .extent = extent,
               .origin = origin,
-              .draw = draw ? draw : &(const EvalDraw){0, 0, 0}};
+              .draw = draw ? draw : &(const EvalDraw){0, 0, 0, false}};
     for (int i = 0; i < node->ins; i++)
         set_operand(&e, i, node->in[i], node->sig.in[i]);
     for (int o = 0; o < node->outs; o++)

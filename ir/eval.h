@@ -14,6 +14,7 @@ typedef struct EvalDraw {
     uint64_t seed;
     int64_t layer;  /* place of the link in the chain */
     int64_t sample; /* number in the run of the micro-batch's first row */
+    bool off;       /* nothing is dropped: evaluation */
 } EvalDraw;
 
 /* One op on one block. in and out are dense and row-major in the local extents of their letters;
@@ -30,6 +31,7 @@ typedef struct EvalBatch {
     const double *data[DATA_COUNT];
     uint64_t seed;
     int64_t sample; /* number in the run of its first row */
+    bool evaluates; /* nothing is dropped */
 } EvalBatch;
 
 /* Elements of the i-th parameter of the net, padding included; whether weight decay applies. */

@@ -98,7 +98,7 @@ static void run_batch(const Net *net, const double *const *param, const EvalBatc
         for (int p = 0; p < graph->params.n; p++)
             bind(value[l], graph->params.at[p].value, param[use[l][p]]);
         bind(value[l], graph->chain_in, handed);
-        EvalDraw draw = {batch->seed, l, batch->sample};
+        EvalDraw draw = {batch->seed, l, batch->sample, batch->evaluates};
         run_segment(net, graph, SEG_FORWARD, value[l], &draw, arena);
         handed = graph->chain_out == NONE ? NULL : value[l][graph->chain_out];
         for (int k = 0; k < graph_losses(graph); k++)
@@ -108,7 +108,7 @@ static void run_batch(const Net *net, const double *const *param, const EvalBatc
     for (int l = net->chain.n - 1; grad && l >= 0; l--) {
         const Graph *graph = net->classes.at[net->chain.at[l].class];
         bind(value[l], graph->grad_in, back);
-        EvalDraw draw = {batch->seed, l, batch->sample};
+        EvalDraw draw = {batch->seed, l, batch->sample, batch->evaluates};
         run_segment(net, graph, SEG_BACKWARD, value[l], &draw, arena);
         back = graph->grad_out == NONE ? NULL : value[l][graph->grad_out];
         add_gradients(net, graph, use[l], value[l], grad);

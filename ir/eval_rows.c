@@ -190,7 +190,7 @@ static double score(const Eval *e, const EvalWalk *w, const Heads *h, int64_t ke
 static double kept(const Eval *e, const EvalWalk *w, const Heads *h, int64_t key)
 {
     double rate = e->node->attrs.attention.drop, word;
-    if (h->words == NONE)
+    if (h->words == NONE || e->draw->off)
         return 1;
     word = eval_in(e, w, h->words);
     if (isnan(word))

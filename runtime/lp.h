@@ -76,6 +76,7 @@ typedef struct LpOptions {
     const char *init;       /* --init random | PATH.safetensors | PATH.index.json; NULL is random */
     const char *save;       /* --save PATH.safetensors: weights after the last step */
     const char *dump_grads; /* --dump-grads PATH.safetensors: gradients of the first step */
+    const char *eval_data;  /* --eval-data PATH: what evaluations read; as --data */
     const char *document_begin; /* --document-begin TOKEN: it is the first of every document */
     const char *document_end;   /* --document-end TOKEN: it is the last of every document */
     const char *log;            /* --log DIR: log.jsonl and rank-N.status */
@@ -86,6 +87,8 @@ typedef struct LpOptions {
     int64_t every;              /* --checkpoint-every N: steps; 0 is only at the end */
     int keep;                   /* --keep N: newest checkpoints left on disk; 0 is all */
     int64_t steps;              /* --steps N */
+    int64_t eval_every;         /* --eval-every N: steps; 0 is only behind the last */
+    int64_t eval_steps;         /* --eval-steps N: batches of an evaluation; 0 is all */
     int64_t warmup;             /* --warmup N */
     LpSchedule schedule;        /* --schedule cosine|constant */
     LpDtype save_dtype;         /* --save-as fp32|bf16|fp16: numbers of --save */
@@ -106,6 +109,7 @@ typedef struct LpOptions {
         synchronous_sends; /* --synchronous-sends: no message leaves before its receive is posted */
     bool deterministic;    /* --deterministic: for emitted code that has a faster, unordered form */
     bool virtual_ranks;    /* --virtual: all ranks as threads of one process */
+    bool eval_only;        /* --eval-only: one evaluation and no step */
     bool quiet;            /* --quiet: no line per step (log.jsonl is written all the same) */
 } LpOptions;
 
@@ -353,6 +357,22 @@ void lp_flow_end(int64_t step, double loss, double grad_norm, bool stop);
 /* Emitted where the world's sum of a loss beside the loss is known, before the step ends: it is
  * logged with it. `ahead`: by how many tokens its labels are further, 1 to 3. */
 void lp_loss_beside(int ahead, double loss);
+
+/* ---- evaluation ---- */
+
+/* Emitted behind a step, and, with -1, behind the last: whether to evaluate there. Between steps
+ * that flow into each other the pipeline is drained where this says so. */
+bool lp_evaluation_due(int64_t step);
+
+/* Emitted around the batches of an evaluation. Gives their number; until lp_evaluation_end,
+ * lp_batch reads --eval-data, batch by batch in place of steps, each of its tokens once: the last
+ * batch is filled up with positions without weight, so that all ranks take as many. Data position,
+ * loss scale and all else of training stay as they are. */
+int64_t lp_evaluation_begin(void);
+/* The world's losses of a batch: the loss, then those beside it. */
+void lp_evaluated(const float *losses, int count);
+/* Logs the mean over all tokens. */
+void lp_evaluation_end(int64_t step);
 
 /* Emitted in the update: linear warm-up to options->lr over `warmup` steps, (step + 1) / warmup;
  * then constant, or a cosine that would reach min_lr at step `steps`. */

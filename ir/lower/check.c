@@ -34,11 +34,12 @@ bool step_crosses(const TraceStep *step)
 static void put_step(Arena *arena, Trace *trace, const Step *step)
 {
     vec_push(arena, &trace->steps) = (TraceStep){
-        step->kind,    step->stream,      step->seq,      step->round,    step->turn,
-        step->entry,   step->link,        step->micro,    step->bucket,   step->peer,
-        step->message, step->boundary,    step->first,    step->decay,    step->body,
-        step->inst,    step->node,        step->move,     step->elements, step->from_element,
-        step->count,   trace->operands.n, step->operands, trace->waits.n, step->waits};
+        step->kind,     step->stream,      step->seq,      step->round,    step->turn,
+        step->entry,    step->link,        step->micro,    step->bucket,   step->peer,
+        step->message,  step->boundary,    step->first,    step->decay,    step->body,
+        step->inst,     step->node,        step->move,     step->elements, step->from_element,
+        step->count,    trace->operands.n, step->operands, trace->waits.n, step->waits,
+        step->evaluates};
     for (int k = 0; k < step->operands; k++)
         vec_push(arena, &trace->operands) = step->operand[k];
     for (int k = 0; k < step->waits; k++)
@@ -56,7 +57,8 @@ Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage,
                      .whole = whole};
     Arena *scratch = check->walk;
     arena_reset(scratch);
-    Walk *walk = walk_begin(scratch, program, stage, coordinate, check->rounds);
+    Walk *walk = (check->evaluates ? walk_begin_evaluating : walk_begin)(scratch, program, stage,
+                                                                         coordinate, check->rounds);
     Step *changed = check->tap ? ARENA_NEW(scratch, Step) : NULL;
     for (const Step *step; (step = walk_next(walk)) != NULL;) {
         if (check->tap) {
@@ -247,8 +249,8 @@ static Check check_begin(Arena *arena, const Program *program, int optimizer_ste
                          const CheckTap *tap, Diag *diag, CheckReport *ret)
 {
     *ret = (CheckReport){0};
-    return (Check){arena, program, optimizer_steps,   tap,
-                   diag,  ret,     arena_new("walk"), arena_new("cells")};
+    return (Check){arena, program,           optimizer_steps,    tap,  diag,
+                   ret,   arena_new("walk"), arena_new("cells"), false};
 }
 
 static void check_end(Check *check)
@@ -271,6 +273,45 @@ bool program_check(Arena *arena, const Program *program, int optimizer_steps, Di
                    CheckReport *ret)
 {
     return program_check_tapped(arena, program, optimizer_steps, NULL, diag, ret);
+}
+
+/* Evaluations change what ranks do between steps, not what a step does: who owns what, and whether
+ * all is updated, the steps alone show. */
+static bool check_evaluations(Check *check)
+{
+    const Program *program = check->program;
+    CrossingList *crossings = ARENA_ARRAY(check->arena, CrossingList, program->stages);
+    int ranks = mesh_ranks(&program->plan->mesh);
+    bool good = true;
+    for (int s = 0; s < program->stages; s++) {
+        Arena *scratch = arena_new("stage"), *other = arena_new("trace");
+        RegionList regions = regions_of(scratch, program, &program->stage[s]);
+        const Trace *first = trace_take(check, scratch, program, s, 0, true);
+        count(check, first);
+        take_crossings(check->arena, first, &crossings[s]);
+        good &= check_groups(check, first) && check_bytes(check, first, &regions, NULL);
+        bool full = (int64_t)first->steps.n * ranks <= FULL_STEPS;
+        for (int c = 1; c < (full ? ranks : 1) && good; c++) {
+            arena_reset(other);
+            const Trace *trace = trace_take(check, other, program, s, c, true);
+            count(check, trace);
+            good &= check_same_communication(check, first, trace) &&
+                    check_bytes(check, trace, &regions, NULL);
+        }
+        arena_free(other);
+        arena_free(scratch);
+    }
+    return check_messages(check, crossings) && check_deadlock(check, crossings) && good;
+}
+
+bool program_check_evaluating(Arena *arena, const Program *program, int optimizer_steps,
+                              const CheckTap *tap, Diag *diag, CheckReport *ret)
+{
+    Check check = check_begin(arena, program, optimizer_steps, tap, diag, ret);
+    check.evaluates = true;
+    bool good = check_evaluations(&check);
+    check_end(&check);
+    return good;
 }
 
 bool stage_check_bytes(const Program *program, int stage, int coordinate, int optimizer_steps,

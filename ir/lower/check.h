@@ -54,6 +54,10 @@ typedef struct CheckTap {
 } CheckTap;
 bool program_check_tapped(Arena *arena, const Program *program, int optimizer_steps,
                           const CheckTap *tap, Diag *diag, CheckReport *ret);
+/* Of a program that is right: the order, the messages and the bytes of steps with evaluations
+ * between them (walk_begin_evaluating). `tap`: NULL, or as below. */
+bool program_check_evaluating(Arena *arena, const Program *program, int optimizer_steps,
+                              const CheckTap *tap, Diag *diag, CheckReport *ret);
 /* The part about bytes and events alone, for one rank of one stage, whole table. */
 bool stage_check_bytes(const Program *program, int stage, int coordinate, int optimizer_steps,
                        const CheckTap *tap, Diag *diag, CheckReport *ret);

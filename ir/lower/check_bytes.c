@@ -156,11 +156,13 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
         return NULL;
     if (which == SCALAR_COEF && run->trace->program->flows)
         return NULL; /* one for ever */
-    if (which == SCALAR_LOSS && cell->expected == 0)
+    int64_t last = loss_address(run->trace->program, run->trace->stage, MOST_AHEAD);
+    bool sum = operand->address <= last; /* of a loss, over micro-batches */
+    if (sum && cell->expected == 0)
         return NULL; /* a stage without the loss: zero for ever */
-    if (cell->round != step->round || cell->writer < 0)
+    if (cell->round != step->round || cell->writer < 0 || cell->evaluated != step->evaluates)
         return "reads a number of an earlier step:";
-    if (which == SCALAR_LOSS && is_flat(step) && cell->adds != cell->expected)
+    if (sum && is_flat(step) && cell->adds != cell->expected)
         return "uses the loss before every micro-batch has been added:";
     return NULL;
 }
@@ -198,7 +200,8 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
 
 static const char *accumulate(const TraceStep *step, const Operand *operand, Cell *cell)
 {
-    bool first = cell->round != step->round || cell->adds == 0;
+    bool first =
+        cell->round != step->round || cell->adds == 0 || cell->evaluated != step->evaluates;
     bool more = step->inst && step->inst->turn > 0; /* of the same micro-batch: another turn */
     if (cell->expected == 0)
         return "adds a gradient where there is no parameter:";
@@ -403,6 +406,7 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
         cell->name = operand->name;
         cell->base = operand->address;
         cell->round = step->round;
+        cell->evaluated = step->evaluates;
         if (step_spills(step))
             spill_carry(run, operand, i);
         for (int s = 0; s < STREAM_COUNT; s++)

@@ -19,6 +19,7 @@ typedef struct Cell {
     int32_t reader[STREAM_COUNT]; /* since the latest write: number in the stream, -1 none */
     int32_t expected;   /* gradient, loss: additions in one optimizer step; 0 between parameters */
     int32_t adds, sums; /* of this optimizer step: additions, sums over ranks */
+    bool evaluated;     /* the latest write was an evaluation's */
     bool stepped;       /* state on its way: the optimizer has made it what it is */
     bool closed;        /* gradient: something has read it, no more may be added */
     bool folded;        /* gradient's home: a buffer has taken in what it holds */

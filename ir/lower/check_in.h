@@ -13,6 +13,7 @@ typedef struct Check {
     Diag *diag;
     CheckReport *report;
     Arena *walk, *cells; /* reset by every walk and every run over its bytes */
+    bool evaluates;      /* with evaluations between steps */
 } Check;
 
 /* Appends a fault and returns false. */
@@ -90,6 +91,7 @@ typedef struct TraceStep {
     const Move *move;
     int64_t elements, from_element, count;
     int operand, operands, wait, waits; /* first and number */
+    bool evaluates;
 } TraceStep;
 
 /* What one rank does. */

@@ -67,7 +67,8 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
              : report->fault ? "FAULT  "
                              : "UNEQUAL",
              report->params, report->flows ? " that reads weights as stale" : "", options->orders);
-    str_put(text, "           orders that the events allow. Largest relative error ");
+    str_put(text, "           orders that the events allow; so with evaluations between steps, and "
+                  "their losses.\n           Largest relative error ");
     put_error(text, report->max_error);
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
     if (report->fault)
@@ -167,6 +168,10 @@ int cmd_prove(int argc, char **argv)
     CheckReport check;
     int rounds = program_rounds(program);
     bool sound = program_check(cli->arena, program, rounds, cli->diag, &check);
+    CheckReport between;
+    sound =
+        sound && program_check_evaluating(cli->arena, program, rounds, NULL, cli->diag, &between);
+    check.faults += sound ? 0 : diag_errors(cli->diag) - check.faults;
     ProveReport report = {0};
     bool good = sound && prove_numeric(cli->arena, cli->diag, plan, net, &options, &report);
     if (!sound) {

@@ -64,9 +64,11 @@ static bool same_operation(const Step *a, const Step *b)
     bool message = a->kind == STEP_SEND || a->kind == STEP_RECV;
     if (message)
         return (b->kind == STEP_SEND || b->kind == STEP_RECV) && a->message == b->message &&
-               a->round == b->round && a->micro == b->micro && a->boundary == b->boundary;
+               a->round == b->round && a->micro == b->micro && a->boundary == b->boundary &&
+               a->evaluates == b->evaluates;
     return a->kind == b->kind && a->move == b->move && a->inst == b->inst && a->micro == b->micro &&
            a->round == b->round && a->link == b->link && a->elements == b->elements &&
+           a->evaluates == b->evaluates &&
            (a->kind == STEP_TIED || a->kind == STEP_WORLD || a->bucket == b->bucket);
 }
 
@@ -89,8 +91,7 @@ static bool group_ready(const Rank *rank, const Step *step, Rank **member, Step 
 static bool entry_over(const Rank *rank, Stream stream, const Step *step)
 {
     const Step *next = head(rank, stream);
-    return !next || next->turn > step->turn ||
-           (next->turn == step->turn && next->entry > step->entry);
+    return !next || step_entry_before(step, next);
 }
 
 /* The stream has run a Step of a later entry. */
@@ -100,7 +101,7 @@ static bool begun_later(const Rank *rank, Stream stream, const Step *step)
     if (done == 0)
         return false;
     const Step *latest = rank->steps.at[rank->queue[stream].at[done - 1]];
-    return latest->turn > step->turn || (latest->turn == step->turn && latest->entry > step->entry);
+    return step_entry_before(step, latest);
 }
 
 /* Behind the last Step of a compute row, on either stream: what it leaves in the scratch area must
@@ -109,7 +110,7 @@ static bool begun_later(const Rank *rank, Stream stream, const Step *step)
 static void poison_scratch(const Machine *machine, Rank *rank, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[rank->stage];
-    bool row = stage->table.at[step->entry].kind == ENTRY_COMPUTE &&
+    bool row = stage_entry(stage, step->entry, step->evaluates)->kind == ENTRY_COMPUTE &&
                (step->stream == STREAM_COMPUTE || step->stream == STREAM_BLOCK);
     if (!row || !entry_over(rank, STREAM_COMPUTE, step) || !entry_over(rank, STREAM_BLOCK, step))
         return;
@@ -159,7 +160,8 @@ static void collect_steps(Machine *machine, int rounds)
         for (int s = 0; s < STREAM_COUNT; s++)
             rank->queue[s].n = rank->head[s] = 0;
         Arena *scratch = arena_new("walk");
-        Walk *walk = walk_begin(scratch, machine->program, rank->stage, rank->coordinate, rounds);
+        Walk *walk = (machine->evaluates ? walk_begin_evaluating : walk_begin)(
+            scratch, machine->program, rank->stage, rank->coordinate, rounds);
         for (const Step *step; (step = walk_next(walk)) != NULL;) {
             size_t bytes = offsetof(Step, operand) + (size_t)step->operands * sizeof(Operand);
             Step *kept = arena_alloc(machine->arena, bytes);
@@ -180,6 +182,8 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
         machine->loss =
             ARENA_ARRAY(machine->arena, double, rounds *net_losses(machine->program->net));
         machine->norm2 = ARENA_ARRAY(machine->arena, double, rounds);
+        machine->evaluated =
+            ARENA_ARRAY(machine->arena, double, rounds *net_losses(machine->program->net));
     }
     for (int r = 0; r < machine->ranks; r++) {
         memset(machine->rank[r].head, 0, sizeof machine->rank[r].head);
@@ -195,7 +199,7 @@ bool machine_run(Machine *machine, const EvalBatch *batch, int rounds, double lr
     for (int r = 0; r < rounds; r++)
         machine->norm2[r] = NAN;
     for (int k = 0; k < rounds * net_losses(machine->program->net); k++)
-        machine->loss[k] = NAN;
+        machine->loss[k] = machine->evaluated[k] = NAN;
     machine->site =
         mutation && mutation->kind != MUTATE_NONE ? &machine->sites.at[mutation->site] : NULL;
     machine->poisons = machine->site && mutation->poison;

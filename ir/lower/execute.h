@@ -44,6 +44,9 @@ typedef struct Machine Machine;
 
 /* A program under the fp64 recipe. Everything is kept in the arena. */
 Machine *machine_new(Arena *arena, const Program *program);
+/* With evaluations of the same batches between steps: before each, or, where steps flow, before the
+ * first. */
+Machine *machine_new_evaluating(Arena *arena, const Program *program);
 /* Whole parameters by NetParam, as stored: fills every rank's shard; moments are zero. */
 void machine_set_params(Machine *machine, const double *const *param);
 /* Runs `rounds` optimizer steps on batch[round * micro_batches + micro] with this learning rate.
@@ -61,6 +64,9 @@ double machine_relative(double got, double want);
 /* After a run: the losses (graph_loss) and squared gradient norm that every rank agreed on, per
  * round; NaN for a round that was not reached. */
 double machine_loss(const Machine *machine, int round, int number);
+/* The same of the evaluation before a step; where steps flow there is one, before the first. */
+double machine_evaluated(const Machine *machine, int round, int number);
+bool machine_flows(const Machine *machine);
 double machine_norm2(const Machine *machine, int round);
 /* Gathers one parameter: the largest deviation of any rank's weight from `want`, relative to its
  * largest element (NaN: infinite). */

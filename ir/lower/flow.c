@@ -29,6 +29,16 @@ int64_t loss_address(const Program *program, const StageProgram *stage, int numb
     return stage->scalars + 64 * SCALAR_LOSS + number * dtype_bytes(program->recipe->gradient);
 }
 
+int64_t evaluation_address(const Program *program, const StageProgram *stage)
+{
+    return loss_address(program, stage, 1 + MOST_AHEAD);
+}
+
+const Entry *stage_entry(const StageProgram *stage, int entry, bool evaluates)
+{
+    return evaluates ? &stage->evaluation.at[entry] : &stage->table.at[entry];
+}
+
 int64_t pair_address(const StageProgram *stage, int step)
 {
     return stage->pair.base + stage->pair.stride * ring_slot(&stage->pair, step);

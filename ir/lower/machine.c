@@ -251,6 +251,23 @@ bool machine_param(const Machine *machine, int net_param, double *ret)
     return all.equal;
 }
 
+Machine *machine_new_evaluating(Arena *arena, const Program *program)
+{
+    Machine *machine = machine_new(arena, program);
+    machine->evaluates = true;
+    return machine;
+}
+
+bool machine_flows(const Machine *machine)
+{
+    return machine->program->flows;
+}
+
+double machine_evaluated(const Machine *machine, int round, int number)
+{
+    return machine->evaluated[round * net_losses(machine->program->net) + number];
+}
+
 double machine_loss(const Machine *machine, int round, int number)
 {
     return machine->loss[round * net_losses(machine->program->net) + number];

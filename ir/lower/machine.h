@@ -49,7 +49,9 @@ struct Machine {
     Rank *rank; /* stage-major */
     VEC(Site) sites;
     int rounds;
-    double *loss, *norm2; /* loss: net_losses per round */
+    bool evaluates;           /* between steps, */
+    double *loss, *evaluated; /* net_losses per round */
+    double *norm2;
     const EvalBatch *batch;
     double lr;
     const Site *site; /* of the running mutation, or NULL */

@@ -30,7 +30,7 @@ typedef struct Passes {
 /* The flags of a verb that lowers, for its CliFlag table. */
 #define PASS_FLAGS                                                                                 \
     {"dump-after", "PASS",                                                                         \
-     "what graph, place, fuse, order, temps, schedule, layout, sync or all leave", true},          \
+     "what graph, place, fuse, order, temps, schedule, layout, sync, all leave", true},            \
     {                                                                                              \
         "stop-after", "PASS", "end behind that pass", false                                        \
     }

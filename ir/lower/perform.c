@@ -147,10 +147,10 @@ static void set_scalars(const Machine *machine, Rank *rank, const Step *step)
 static EvalDraw step_draw(const Machine *machine, const Rank *rank, const Step *step)
 {
     if (step->link == NONE)
-        return (EvalDraw){0, 0, 0};
+        return (EvalDraw){0, 0, 0, false};
     const EvalBatch *batch = step_batch(machine, step);
     const StageLink *link = &machine->program->stage[rank->stage].link[step->link];
-    return (EvalDraw){batch->seed, link->link, batch->sample};
+    return (EvalDraw){batch->seed, link->link, batch->sample, step->evaluates};
 }
 
 static void run_kernel(Machine *machine, Rank *rank, const Step *step)
@@ -583,6 +583,10 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
         if (step[0]->kind == STEP_WORLD) {
             const double *pair = operand_at(member[0], &step[0]->operand[1]);
             int losses = net_losses(machine->program->net);
+            for (int k = 0; step[0]->evaluates && k < losses; k++)
+                machine->evaluated[step[0]->round * losses + k] = pair[k];
+            if (step[0]->evaluates)
+                break;
             for (int k = 0; k < losses; k++)
                 machine->loss[step[0]->round * losses + k] = pair[loss_in_pair(k)];
             machine->norm2[step[0]->round] = pair[1];

@@ -12,8 +12,8 @@
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
-const char *const entry_text[ENTRY_COUNT] = {"compute", "send",  "recv",   "bucket",
-                                             "tied",    "total", "update", "world"};
+const char *const entry_text[ENTRY_COUNT] = {"compute", "send",   "recv",  "bucket", "tied",
+                                             "total",   "update", "world", "loss"};
 const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw",
                                            "in",   "out",   "grad_in", "grad_out"};
 
@@ -491,6 +491,28 @@ static void make_stages(Program *program, const MovePrice *price)
     }
 }
 
+/* The forwards of one step and their messages, turn by turn: leaving rows out keeps the one order.
+ */
+static void put_evaluations(Program *program)
+{
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        for (int turn = -stage->ahead; turn <= stage->lag; turn++)
+            for (int i = 0; i < stage->table.n; i++) {
+                Entry entry = stage->table.at[i];
+                bool row = entry.kind == ENTRY_COMPUTE && entry.part == PART_F,
+                     message = (entry.kind == ENTRY_SEND || entry.kind == ENTRY_RECV) &&
+                               entry.message == MSG_ACTIVATION;
+                if (turn + entry.ahead != 0 || (!row && !message))
+                    continue;
+                entry.resumes = entry.turns = false;
+                entry.ahead = 0;
+                vec_push(program->arena, &stage->evaluation) = entry;
+            }
+        vec_push(program->arena, &stage->evaluation) = (Entry){.kind = ENTRY_LOSS, .micro = NONE};
+    }
+}
+
 static void dump_steps(const Program *program, Str *dump)
 {
     for (int s = 0; s < program->stages; s++) {
@@ -556,6 +578,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
     else
         make_tables(program, schedule, times);
     mark_turns(program);
+    put_evaluations(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)

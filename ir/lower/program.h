@@ -19,6 +19,7 @@ typedef enum {
     ENTRY_UPDATE, /* optimizer on bucket `index`, then its path home */
     ENTRY_WORLD,  /* where steps flow into each other: the world reduction, out of NORM, which
                      nobody waits for */
+    ENTRY_LOSS,   /* end of an evaluation: the losses summed over the world */
     ENTRY_COUNT
 } EntryKind;
 extern const char *const entry_text[ENTRY_COUNT];
@@ -173,6 +174,9 @@ typedef struct StageProgram {
     int links;
     StageLink *link; /* chunk by chunk */
     VEC(Entry) table;
+    VEC(Entry)
+    evaluation; /* what one step's forwards alone do, in their order: no gradient, no
+                   update, nothing is drawn. Between steps, or where a run is drained */
     VEC(Group) groups;
     VEC(Bucket) buckets;
     int64_t scratch, scratch_bytes; /* temps of the running segment */
@@ -193,11 +197,11 @@ typedef struct StageProgram {
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
 
-/* LOSS accumulates over micro-batches on this rank, those beside it behind it; PAIR is {loss,
- * norm2, losses beside it}: this rank's share before the world reduction, the totals after it; COEF
- * the clip coefficient; LR and STEP (counted from 1) are set before each step, and so is the weight
- * decay of matrices, which stands behind STEP. Zero at start, but COEF is 1: where steps flow
- * nothing sets it. */
+/* LOSS accumulates over micro-batches on this rank, those beside it behind it, then evaluation's;
+ * PAIR is {loss, norm2, losses beside it}: this rank's share before the world reduction, the totals
+ * after it; COEF the clip coefficient; LR and STEP (counted from 1) are set before each step, and
+ * so is the weight decay of matrices, which stands behind STEP. Zero at start, but COEF is 1: where
+ * steps flow nothing sets it. */
 enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
 
 typedef struct Program {
@@ -237,6 +241,10 @@ int64_t pair_address(const StageProgram *stage, int step);
 /* Where a rank adds up a loss; its place behind pair_address, in elements. */
 int64_t loss_address(const Program *program, const StageProgram *stage, int number);
 int loss_in_pair(int number);
+/* Where the losses of an evaluation are, one behind the other: this rank's share, then the sums. */
+int64_t evaluation_address(const Program *program, const StageProgram *stage);
+/* The entry that a Step of the stage expands: of its table, or of an evaluation. */
+const Entry *stage_entry(const StageProgram *stage, int entry, bool evaluates);
 
 /* Optimizer steps that meet every reuse from one step to the next: two, and where steps flow as
  * many more as write every slot of the weights again. */

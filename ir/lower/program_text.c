@@ -118,6 +118,7 @@ static void put_entry(Str *str, const StageProgram *stage, const Entry *entry, i
         break;
     case ENTRY_NORM:
     case ENTRY_WORLD:
+    case ENTRY_LOSS:
     case ENTRY_COUNT:
         str_put(str, entry_text[entry->kind]);
         break;

@@ -25,6 +25,7 @@ typedef struct Trial {
     EvalBatch *batch;    /* rounds * micros */
     const int *delay;    /* [stages] steps by which weights are stale, or NULL */
     double *loss, *norm; /* oracle, per round; net_losses of it */
+    double *evaluated;   /* oracle: losses of an evaluation before each round */
     double ***want;      /* oracle: parameters after each round */
 } Trial;
 
@@ -118,6 +119,19 @@ static void read_params(const Trial *trial, int round, double *const *newest, co
     }
 }
 
+/* Nothing is dropped, and the newest weights are read. */
+static void evaluate(const Trial *trial, int round, const double *const *param)
+{
+    int micros = trial->plan->micro_batches;
+    EvalBatch *batch = ARENA_ARRAY(trial->arena, EvalBatch, micros);
+    for (int m = 0; m < micros; m++) {
+        batch[m] = trial->batch[round * micros + m];
+        batch[m].evaluates = true;
+    }
+    eval_net_losses(trial->net, param, batch, micros,
+                    &trial->evaluated[round * net_losses(trial->net)]);
+}
+
 /* The un-lowered graph, step by step. */
 static void run_oracle(Trial *trial)
 {
@@ -135,6 +149,7 @@ static void run_oracle(Trial *trial)
     EvalAdam adam = {job->beta1, job->beta2, job->eps, job->decay, job->clip, job->muon, true};
     int losses = net_losses(net);
     trial->loss = ARENA_ARRAY(trial->arena, double, trial->rounds *losses);
+    trial->evaluated = ARENA_ARRAY(trial->arena, double, trial->rounds *losses);
     trial->norm = ARENA_ARRAY(trial->arena, double, trial->rounds);
     trial->want = ARENA_ARRAY(trial->arena, double **, trial->rounds);
     const double **read = ARENA_ARRAY(trial->arena, const double *, params);
@@ -144,6 +159,7 @@ static void run_oracle(Trial *trial)
         read_params(trial, r, set[0], read);
         if (losses > 1)
             eval_net_losses(net, read, &trial->batch[r * micros], micros, &trial->loss[r * losses]);
+        evaluate(trial, r, (const double *const *)set[0]);
         trial->loss[r * losses] = eval_net(net, read, &trial->batch[r * micros], micros, set[3]);
         trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
                                    (const double *const *)set[3]);
@@ -188,6 +204,10 @@ static double compare(Machine *machine, const Trial *trial, uint64_t order,
         if (mutation && report->max_error > tolerance)
             return report->max_error; /* the run may have ended here */
     }
+    int evaluations = !report->evaluates ? 0 : machine_flows(machine) ? 1 : trial->rounds;
+    for (int k = 0; k < evaluations * net_losses(trial->net); k++)
+        note(report, machine_relative(machine_evaluated(machine, 0, k), trial->evaluated[k]),
+             "loss of an evaluation");
     for (int p = 0; p < trial->net->params.n; p++)
         note(report, machine_param_error(machine, p, trial->want[trial->rounds - 1][p]),
              trial->net->params.at[p].name);
@@ -280,6 +300,11 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     ret->flows = program->flows;
     for (int order = 0; order <= options->orders; order++)
         compare(machine, &trial, (uint64_t)order, NULL, options->tolerance, ret);
+    Machine *evaluating = machine_new_evaluating(arena, program);
+    ret->evaluates = true;
+    for (int order = 0; order <= (options->orders > 0); order++)
+        compare(evaluating, &trial, (uint64_t)order, NULL, options->tolerance, ret);
+    ret->evaluates = false;
     for (int s = 0; s < image->stages; s++)
         if (machine_touched(machine, s, MEMORY_HBM) > ret->touched_bytes)
             ret->touched_bytes = machine_touched(machine, s, MEMORY_HBM);

@@ -14,6 +14,9 @@ const char *const step_text[STEP_COUNT] = {"load",       "kernel", "move",  "mer
                                            "accumulate", "send",   "recv",  "own_loss",
                                            "tied",       "world",  "clear", "copy"};
 
+/* Values of an evaluation are none of training's. */
+enum { EVALUATED = 1 << 23 };
+
 uint64_t walk_name(NameKind kind, int link, int copy, int micro)
 {
     return (uint64_t)kind << 56 | (uint64_t)(link & 0xffff) << 40 |
@@ -42,6 +45,21 @@ Walk *walk_begin(Arena *arena, const Program *program, int stage, int coordinate
     return walk;
 }
 
+Walk *walk_begin_evaluating(Arena *arena, const Program *program, int stage, int coordinate,
+                            int optimizer_steps)
+{
+    Walk *walk = walk_begin(arena, program, stage, coordinate, optimizer_steps);
+    walk->evaluates = walk->evaluating = true;
+    return walk;
+}
+
+bool step_entry_before(const Step *a, const Step *b)
+{
+    if (a->turn != b->turn)
+        return a->turn < b->turn;
+    return a->evaluates != b->evaluates ? a->evaluates : a->entry < b->entry;
+}
+
 Step *walk_put(Walk *walk, StepKind kind, Stream stream)
 {
     Step *step = &vec_push(walk->arena, &walk->queue);
@@ -53,6 +71,7 @@ Step *walk_put(Walk *walk, StepKind kind, Stream stream)
     step->round = walk->round;
     step->turn = walk->turn;
     step->entry = walk->entry;
+    step->evaluates = walk->evaluating;
     step->link = step->micro = step->bucket = NONE;
     step->peer = NONE;
     return step;
@@ -115,8 +134,10 @@ static void put_copy(Walk *walk, Step *step, int at, int id, int micro, bool rea
     const Copy *copy = &walk->stage->link[at].body->copies.at[id];
     walk_operand(step, copy_address(walk->program, walk->stage, at, id, walk->round, micro),
                  copy->bytes,
-                 copy_name(walk, at, id, micro_number(walk->program, walk->round, micro)), copy,
-                 read, write);
+                 copy_name(walk, at, id,
+                           micro_number(walk->program, walk->round, micro) +
+                               (walk->evaluating ? EVALUATED : 0)),
+                 copy, read, write);
 }
 
 /* The accumulator holds nothing of this step yet, or nothing of this micro-batch. */
@@ -267,6 +288,9 @@ static void expand(Walk *walk, const Entry *entry)
     case ENTRY_WORLD:
         walk_world(walk);
         break;
+    case ENTRY_LOSS:
+        walk_evaluated(walk);
+        break;
     case ENTRY_COUNT:
         BUG("no such entry");
     }
@@ -275,14 +299,17 @@ static void expand(Walk *walk, const Entry *entry)
 const Step *walk_next(Walk *walk)
 {
     while (walk->next == walk->queue.n) {
-        if (walk->entry == walk->stage->table.n) {
+        bool flows = walk->program->flows;
+        int entries = walk->evaluating ? walk->stage->evaluation.n : walk->stage->table.n;
+        if (walk->entry == entries) {
             walk->entry = 0;
-            walk->turn++;
+            walk->turn += !walk->evaluating;
+            walk->evaluating = walk->evaluates && !flows && !walk->evaluating;
         }
         if (walk->turn == walk->turns)
             return NULL;
-        const Entry *entry = &walk->stage->table.at[walk->entry];
-        walk->round = walk->turn + entry->ahead;
+        const Entry *entry = stage_entry(walk->stage, walk->entry, walk->evaluating);
+        walk->round = walk->evaluating && flows ? 0 : walk->turn + entry->ahead;
         walk->queue.n = walk->next = 0;
         if (walk->round >= 0 && walk->round < walk->rounds)
             expand(walk, entry);

@@ -67,12 +67,13 @@ typedef struct Step {
     Stream stream;
     int64_t seq; /* in its stream */
     int stage, coordinate;
-    int round;  /* optimizer step, from 0 */
-    int turn;   /* of the table: the same, less what the entry is ahead */
-    int entry;  /* index in the stage's table */
-    int link;   /* of the stage, or NONE */
-    int micro;  /* or NONE */
-    bool first; /* accumulators are written, not added to */
+    int round;      /* optimizer step, from 0 */
+    int turn;       /* of the table: the same, less what the entry is ahead */
+    int entry;      /* index in the stage's table, */
+    bool evaluates; /* or in its evaluation: then it stands before the first Step of its turn */
+    int link;       /* of the stage, or NONE */
+    int micro;      /* or NONE */
+    bool first;     /* accumulators are written, not added to */
     const Body *body;
     const Inst *inst; /* of a body */
     const Node *node; /* of the optimizer */
@@ -103,6 +104,11 @@ typedef struct Walk Walk;
  */
 Walk *walk_begin(Arena *arena, const Program *program, int stage, int coordinate,
                  int optimizer_steps);
+/* The same with evaluations between: before each step, or, where steps flow, before the first. */
+Walk *walk_begin_evaluating(Arena *arena, const Program *program, int stage, int coordinate,
+                            int optimizer_steps);
+/* Of two Steps of one rank: the entry of `a` is an earlier one than that of `b`. */
+bool step_entry_before(const Step *a, const Step *b);
 /* The next Step, valid until the next call; NULL at the end. */
 const Step *walk_next(Walk *walk);
 /* One line: stream#seq, what, operands, waits. */

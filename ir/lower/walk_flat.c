@@ -261,6 +261,22 @@ void walk_world(Walk *walk)
     put_static(world, pair, world->elements * width, false, true);
 }
 
+void walk_evaluated(Walk *walk)
+{
+    int width = scalar_bytes(walk), losses = net_losses(walk->program->net);
+    int64_t sums = evaluation_address(walk->program, walk->stage);
+    for (int k = 0; k < losses; k++) {
+        Step *own = walk_put(walk, STEP_OWN_LOSS, STREAM_COMPUTE);
+        own->count = owns_loss(walk, k);
+        put_static(own, loss_address(walk->program, walk->stage, k), width, true, false);
+        put_static(own, sums + k * width, width, false, true);
+    }
+    Step *world = walk_put(walk, STEP_WORLD, STREAM_GRADIENT);
+    world->elements = losses;
+    put_static(world, sums, losses * width, true, false);
+    put_static(world, sums, losses * width, false, true);
+}
+
 /* Bytes from `offset` on of a field of a bucket's state, in a memory on its way or at its home. */
 static void put_state(const Walk *walk, Step *step, int b, StateField field, Memory memory,
                       int64_t offset, int64_t bytes, bool read, bool write)

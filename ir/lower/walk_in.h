@@ -12,6 +12,8 @@ struct Walk {
     int coordinate, rounds, entry;
     int turn, turns; /* of the table; the run ends with that one */
     int round;       /* of the entry at work */
+    bool evaluates;  /* there are evaluations, */
+    bool evaluating; /* and this is one: `entry` is of the stage's evaluation */
     Sync *sync;
     VEC(Step) queue; /* Steps of the current entry */
     int next;
@@ -57,6 +59,7 @@ void walk_reduce(Walk *walk, int bucket);
 void walk_tied(Walk *walk, int group);
 void walk_norm(Walk *walk);
 void walk_world(Walk *walk);
+void walk_evaluated(Walk *walk); /* the losses of an evaluation, of the world */
 void walk_update(Walk *walk, int bucket);
 void walk_matrices(Walk *walk, int bucket); /* walk_matrix.c: the part of it that steps them */
 

@@ -145,6 +145,36 @@ void lp_log_step(LpSelf *self, const LpStepFigures *figures)
     fflush(stdout);
 }
 
+void lp_log_evaluation(LpSelf *self, int64_t step)
+{
+    LpLog *log = self->log;
+    if (!log)
+        return;
+    double tokens = self->evaluated_tokens, loss = self->evaluated[0] / tokens;
+    if (log->json) {
+        fprintf(log->json, "{\"eval_step\":%lld", (long long)step);
+        json_real(log->json, "eval_loss", loss);
+        for (int k = 1; k < self->evaluated_losses; k++) {
+            char key[] = "eval_loss_ahead_0";
+            key[sizeof key - 2] = (char)('0' + k);
+            json_real(log->json, key, self->evaluated[k] / tokens);
+        }
+        json_real(log->json, "eval_ppl", exp(loss));
+        fprintf(log->json, ",\"eval_tokens\":%.0f,\"eval_batches\":%lld}\n", tokens,
+                (long long)self->evaluated_batches);
+        fflush(log->json);
+    }
+    if (self->rank.options->quiet)
+        return;
+    if (log->terminal)
+        printf("\r\033[K");
+    printf("eval step %lld  loss %.6f", (long long)step, loss);
+    for (int k = 1; k < self->evaluated_losses; k++)
+        printf("  ahead %d %.6f", k, self->evaluated[k] / tokens);
+    printf("  ppl %.4f  %.0f tokens\n", exp(loss), tokens);
+    fflush(stdout);
+}
+
 void lp_log_end(LpSelf *self)
 {
     LpLog *log = self->log;

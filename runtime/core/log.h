@@ -16,6 +16,8 @@ void lp_log_open(LpSelf *self); /* the directory exists: lp_watch_start made it 
 void lp_log_step(LpSelf *self, const LpStepFigures *figures);
 /* What the rank that needs most needs, before the first step. */
 void lp_log_memory(LpSelf *self, int64_t arena_bytes, int64_t outside_bytes);
+/* Of an evaluation behind this step; losses as in lp_evaluated, divided by all tokens. */
+void lp_log_evaluation(LpSelf *self, int64_t step);
 void lp_log_end(LpSelf *self); /* closing line */
 void lp_log_close(LpSelf *self);
 

@@ -31,6 +31,14 @@ typedef struct Option {
 static const Option options_table[] = {
     {"data", "PATH", "text (a byte is a token), llm.c .bin, or `random`", KIND_TEXT, AT(data), 0,
      0},
+    {"eval-data", "PATH", "the same for evaluations, which train nothing", KIND_TEXT, AT(eval_data),
+     0, 0},
+    {"eval-every", "N", "steps between evaluations; 0: only behind the last", KIND_COUNT,
+     AT(eval_every), 0, BIG},
+    {"eval-steps", "N", "batches of an evaluation; 0: all of its data", KIND_COUNT, AT(eval_steps),
+     0, BIG},
+    {"eval-only", NULL, "one evaluation of the weights of --init or --resume, and no step",
+     KIND_FLAG, AT(eval_only), 0, 0},
     {"document-begin", "TOKEN", "the token that begins every document of packed data", KIND_TEXT,
      AT(document_begin), 0, 0},
     {"document-end", "TOKEN", "the token that ends every document of packed data", KIND_TEXT,
@@ -214,6 +222,10 @@ int lp_options_parse(const LpJob *job, int argc, char **argv, FILE *out, LpOptio
                            ret_options->inject ? "--inject-overflow" : "--loss-scale");
     if (job->scales_loss && frexp(ret_options->loss_scale, &exponent) != 0.5)
         return usage_error(out, argv[0], "no power of two:", "--loss-scale");
+    if (!ret_options->eval_data && (ret_options->eval_only || ret_options->eval_every > 0))
+        return usage_error(out, argv[0], "nothing to evaluate on: give", "--eval-data PATH");
+    if (ret_options->eval_only && !ret_options->data)
+        ret_options->data = ret_options->eval_data;
     if (!ret_options->data)
         return usage_error(out, argv[0], "nothing to train on: give",
                            "--data PATH (or --data random)");

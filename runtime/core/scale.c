@@ -19,7 +19,7 @@ void lp_scaler_begin(LpSelf *self)
 
 double lp_loss_scale(void)
 {
-    return lp_self->scaler.scale;
+    return lp_self->evaluating ? 1 : lp_self->scaler.scale;
 }
 
 bool lp_loss_scale_step(bool finite)

@@ -103,7 +103,12 @@ struct LpSelf {
 
     const char *sparse_state; /* a kind of state that not every tensor has, or NULL */
 
-    LpData *data;
+    LpData *data, *evaluation;                            /* NULL without --eval-data */
+    bool evaluating;                                      /* batches are of that one */
+    int64_t first_step;                                   /* where the run began */
+    double evaluated[1 + LP_MAX_AHEAD], evaluated_tokens; /* sums over the batches so far */
+    int evaluated_losses;
+    int64_t evaluated_batches;
     LpLog *log;
     LpWatch *watch;
     LpLanes *lanes;      /* NULL where there is nothing behind the arena */

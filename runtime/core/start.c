@@ -133,6 +133,7 @@ static void rank_begin(LpSelf *self, int64_t host_arena_bytes)
                 (long long)job->arena_bytes[self->rank.stage]);
     lp_watch_start(self);
     self->data = lp_data_open(job, options);
+    self->evaluation = lp_data_open_evaluation(job, options);
     lp_log_open(self);
     lp_lanes_open(self);
     world_meet();
@@ -150,6 +151,7 @@ static void rank_end(LpSelf *self)
     lp_lanes_close(self);
     lp_log_close(self);
     lp_data_close(self->data);
+    lp_data_close(self->evaluation);
     lp_arena_unmap(self->rank.arena, self->rank.job->arena_bytes[self->rank.stage]);
     for (int i = 0; i < self->comm_count; i++)
         free(self->comms[i]);

@@ -101,8 +101,10 @@ void lp_loss_beside(int ahead, double loss)
 bool lp_step_begin(int64_t step)
 {
     LpSelf *self = lp_self;
-    if (self->stop || step >= self->rank.options->steps)
+    if (self->stop || step >= self->rank.options->steps || self->rank.options->eval_only) {
+        self->first_step = step;
         return false;
+    }
     if (!self->measured)
         refuse_too_large(self);
     lp_watch_step(self, step);
@@ -155,23 +157,47 @@ void lp_step_end(double loss_share, double grad_norm, double lr)
                     (long long)step, loss);
 }
 
+/* ---- evaluation ---- */
+
+bool lp_evaluation_due(int64_t step)
+{
+    const LpSelf *self = lp_self;
+    const LpOptions *options = self->rank.options;
+    if (!self->evaluation || step < 0 || options->eval_only)
+        return self->evaluation && step < 0 && options->eval_only;
+    bool turn = options->eval_every > 0 && (step + 1) % options->eval_every == 0;
+    return !self->stop && (turn || step + 1 == options->steps);
+}
+
+void lp_evaluation_end(int64_t step)
+{
+    LpSelf *self = lp_self;
+    self->evaluating = false;
+    lp_log_evaluation(self, step < 0 ? self->first_step - 1 : step);
+}
+
 /* ---- steps that flow into each other ---- */
 
 int lp_flow_begin(int64_t step)
 {
     LpSelf *self = lp_self;
     const LpOptions *options = self->rank.options;
-    if (self->stop || step >= options->steps)
+    if (self->stop || step >= options->steps || options->eval_only) {
+        self->first_step = step;
         return 0;
+    }
     if (options->clip > 0)
         lp_fail_all(2, "--clip: this pipeline never drains, so no update can wait for the norm of "
                        "all gradients; plan with another schedule to clip them");
     if (!self->measured)
         refuse_too_large(self);
     int64_t end = options->steps;
-    if (options->checkpoint && options->every > 0)
-        end = (step / options->every + 1) * options->every;
-    end = end < options->steps ? end : options->steps;
+    const int64_t stops[] = {options->checkpoint ? options->every : 0,
+                             self->evaluation ? options->eval_every : 0};
+    for (int i = 0; i < LP_COUNT(stops); i++) {
+        int64_t next = stops[i] > 0 ? (step / stops[i] + 1) * stops[i] : end;
+        end = next < end ? next : end;
+    }
     self->turn = step; /* the first step's time is that of the prologue too */
     self->turn_ns[step % LP_TURNS] = lp_now_ns();
     return end - step < INT_MAX / 2 ? (int)(end - step) : INT_MAX / 2;

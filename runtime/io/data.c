@@ -33,6 +33,7 @@ struct LpData {
     int vocab;
     int64_t document_begin, document_end; /* tokens, or NO_TOKEN */
     int64_t counted_step, valid;          /* tokens with a valid label in that step */
+    bool once; /* each token has one turn, and behind the last there is nothing */
 };
 
 enum { NO_TOKEN = -1 };
@@ -121,12 +122,13 @@ static int64_t boundary_token(const LpJob *job, const char *option, const char *
     return token;
 }
 
-LpData *lp_data_open(const LpJob *job, const LpOptions *options)
+static LpData *open_data(const LpJob *job, const LpOptions *options, const char *path, bool once)
 {
     LpData *data = lp_new(1, sizeof *data);
     *data =
-        (LpData){.path = options->data,
-                 .seed = options->seed,
+        (LpData){.path = path,
+                 .seed = options->seed + once,
+                 .once = once,
                  .vocab = job->vocab,
                  .document_begin = boundary_token(job, "document-begin", options->document_begin),
                  .document_end = boundary_token(job, "document-end", options->document_end),
@@ -139,6 +141,20 @@ LpData *lp_data_open(const LpJob *job, const LpOptions *options)
     } else {
         file_open(data);
     }
+    return data;
+}
+
+LpData *lp_data_open(const LpJob *job, const LpOptions *options)
+{
+    return open_data(job, options, options->data, false);
+}
+
+LpData *lp_data_open_evaluation(const LpJob *job, const LpOptions *options)
+{
+    LpData *data = options->eval_data ? open_data(job, options, options->eval_data, true) : NULL;
+    if (data && data->tokens < 2)
+        lp_fail_all(1, "%s: %lld tokens: an evaluation needs two", data->path,
+                    (long long)data->tokens);
     return data;
 }
 
@@ -157,6 +173,8 @@ int64_t lp_data_tokens(const LpData *data)
 static int32_t token_at(const LpData *data, int64_t index)
 {
     uint32_t token = 0;
+    if (data->once && index >= data->tokens)
+        return 0;
     if (data->kind == KIND_RANDOM) {
         uint32_t numbers[4];
         lp_philox(data->seed, 0, LP_STREAM_DATA, (uint64_t)index / 4, numbers);
@@ -181,6 +199,8 @@ static int32_t token_at(const LpData *data, int64_t index)
 static bool begins_document(const LpData *data, int64_t index)
 {
     int64_t before = (index + data->tokens - 1) % data->tokens;
+    if (data->once && (index == 0 || index >= data->tokens))
+        return index == 0;
     return (data->document_begin != NO_TOKEN && token_at(data, index) == data->document_begin) ||
            (data->document_end != NO_TOKEN && token_at(data, before) == data->document_end);
 }
@@ -188,26 +208,35 @@ static bool begins_document(const LpData *data, int64_t index)
 static int64_t first_token(const LpData *data, const LpJob *job, int64_t row)
 {
     int64_t samples = data->tokens > job->seq ? (data->tokens - 1) / job->seq : 1;
-    return row % samples * job->seq;
+    return (data->once ? row : row % samples) * job->seq;
 }
 
-static bool is_valid(const LpData *data, int64_t index)
+/* A place of the stream, which begins again behind its end unless each token has one turn. */
+static int64_t place_of(const LpData *data, int64_t index)
 {
-    return !begins_document(data, (index + 1) % data->tokens);
+    return data->once ? index : index % data->tokens;
+}
+
+/* The token has a label, of its own document in packed jobs. */
+static bool is_valid(const LpData *data, const LpJob *job, int64_t index)
+{
+    if (data->once && index + 1 >= data->tokens)
+        return false;
+    return !job->packed || !begins_document(data, place_of(data, index + 1));
 }
 
 /* Tokens of the step whose labels are of their own document; all but in packed jobs. */
 static int64_t valid_tokens(LpData *data, const LpJob *job, int64_t step)
 {
     int64_t rows = (int64_t)job->micro_batches * job->rows;
-    if (!job->packed)
+    if (!job->packed && !data->once)
         return rows * job->seq;
     if (data->counted_step != step) {
         data->valid = 0;
         for (int64_t row = 0; row < rows; row++) {
             int64_t at = first_token(data, job, step * rows + row);
             for (int i = 0; i < job->seq; i++)
-                data->valid += is_valid(data, (at + i) % data->tokens);
+                data->valid += is_valid(data, job, place_of(data, at + i));
         }
         data->counted_step = step;
     }
@@ -217,7 +246,7 @@ static int64_t valid_tokens(LpData *data, const LpJob *job, int64_t step)
 /* The position of the sample at which the document of position `pos` begins. */
 static int document_start(const LpData *data, int64_t at, int pos)
 {
-    while (pos > 0 && !begins_document(data, (at + pos) % data->tokens))
+    while (pos > 0 && !begins_document(data, place_of(data, at + pos)))
         pos--;
     return pos;
 }
@@ -241,8 +270,8 @@ typedef struct Wanted {
 static bool counts(const LpData *data, const LpJob *job, int64_t at, int pos, int ahead)
 {
     bool there = pos + ahead < job->seq;
-    for (int i = 0; i <= ahead && there && job->packed; i++)
-        there = is_valid(data, (at + pos + i) % data->tokens);
+    for (int i = 0; i <= ahead && there && (job->packed || data->once); i++)
+        there = is_valid(data, job, place_of(data, at + pos + i));
     return there;
 }
 
@@ -255,12 +284,12 @@ static void read_run(LpData *data, const LpJob *job, const Wanted *want, int64_t
         int pos = pos_begin + i, label = pos + want->ahead < job->seq ? pos + want->ahead : pos;
         int64_t token = at + pos;
         if (to->ids)
-            to->ids[i] = token_at(data, token % data->tokens);
+            to->ids[i] = token_at(data, place_of(data, token));
         if (to->labels)
-            to->labels[i] = token_at(data, (at + label + 1) % data->tokens);
+            to->labels[i] = token_at(data, place_of(data, at + label + 1));
         if (to->weight)
             to->weight[i] = counts(data, job, at, pos, want->ahead) ? share : 0;
-        if (to->starts && i > 0 && begins_document(data, token % data->tokens))
+        if (to->starts && i > 0 && begins_document(data, place_of(data, token)))
             start = pos;
         if (to->starts)
             to->starts[i] = start;
@@ -271,7 +300,7 @@ static void read_rows(const Wanted *want, const Cells *to)
 {
     const LpSelf *self = lp_self;
     const LpJob *job = self->rank.job;
-    LpData *data = self->data;
+    LpData *data = self->evaluating ? self->evaluation : self->data;
     float share = (float)(1.0 / (double)valid_tokens(data, job, want->step));
     for (int row = 0; row < want->rows; row++) {
         int64_t at = first_token(data, job,
@@ -314,4 +343,35 @@ void lp_batch_ahead(int ahead, int64_t step, int micro, int row_begin, int rows,
 {
     lp_batch_ahead_runs(ahead, step, micro, row_begin, rows, 1, positions, &pos_begin, labels,
                         weight);
+}
+
+/* ---- evaluation ---- */
+
+int64_t lp_evaluation_begin(void)
+{
+    LpSelf *self = lp_self;
+    const LpJob *job = self->rank.job;
+    const LpData *data = self->evaluation;
+    int64_t samples = (data->tokens - 1 + job->seq - 1) / job->seq,
+            each = (int64_t)job->micro_batches * job->rows, batches = (samples + each - 1) / each,
+            most = self->rank.options->eval_steps;
+    lp_at("evaluation");
+    self->evaluating = true;
+    self->evaluated_batches = 0;
+    self->evaluated_tokens = 0;
+    for (int k = 0; k <= LP_MAX_AHEAD; k++)
+        self->evaluated[k] = 0;
+    return most > 0 && most < batches ? most : batches;
+}
+
+/* A loss is the sum over a batch divided by its tokens. */
+void lp_evaluated(const float *losses, int count)
+{
+    LpSelf *self = lp_self;
+    double tokens =
+        (double)valid_tokens(self->evaluation, self->rank.job, self->evaluated_batches++);
+    for (int k = 0; k < count; k++)
+        self->evaluated[k] += tokens * (double)losses[k];
+    self->evaluated_losses = count;
+    self->evaluated_tokens += tokens;
 }

@@ -5,6 +5,7 @@
 #include "runtime/core/self.h"
 
 /* Of options->data. Ends the job (all ranks alike) when the file cannot be what it should be. */
+LpData *lp_data_open_evaluation(const LpJob *job, const LpOptions *options); /* or NULL */
 LpData *lp_data_open(const LpJob *job, const LpOptions *options);
 void lp_data_close(LpData *data); /* NULL is fine */
 

@@ -13,7 +13,7 @@
 #include "tests/codegen/bodies.h"
 
 /* Of ops that draw: nothing that fits in 32 bits but what must. */
-static const EvalDraw draw = {0x9e3779b97f4a7c15u, 3, INT64_C(5000000000)};
+static const EvalDraw draw = {0x9e3779b97f4a7c15u, 3, INT64_C(5000000000), false};
 
 typedef void (*Kernel)(void *const *args, const long *bases, int first);
 

@@ -188,7 +188,7 @@ static void check_micro_batches(const char *text)
     Net *two = net_from(arena, text, 2, 5, 1), *four = net_from(arena, text, 4, 5, 1);
     double **param = net_random_params(arena, two, 5);
     double **grad2 = net_zero_params(arena, two), **grad4 = net_zero_params(arena, four);
-    EvalBatch *halves = net_random_batches(arena, two, 2, 9), whole;
+    EvalBatch *halves = net_random_batches(arena, two, 2, 9), whole = {.seed = 0};
     for (int d = 0; d < DATA_COUNT; d++) {
         double *joined = ARENA_ARRAY(arena, double, 20);
         memcpy(joined, halves[0].data[d], 10 * sizeof(double));

@@ -22,7 +22,7 @@ static char *changed(Arena *arena, const char *model, const char *from, const ch
 
 static EvalBatch batch_of(Arena *arena, int rows, int length, double **ret)
 {
-    EvalBatch batch;
+    EvalBatch batch = {.seed = 0};
     for (int d = 0; d < DATA_COUNT; d++)
         batch.data[d] = ret[d] = ARENA_ARRAY(arena, double, rows *length);
     return batch;

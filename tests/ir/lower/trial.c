@@ -124,11 +124,20 @@ static void run_oracle(Trial *trial)
     trial->beside = ARENA_ARRAY(trial->arena, double, rounds *(1 + MOST_AHEAD));
     trial->norm = ARENA_ARRAY(trial->arena, double, rounds);
     trial->want = set[0];
+    trial->evaluated = ARENA_ARRAY(trial->arena, double, rounds);
     for (int r = 0; r < rounds; r++) {
         for (int p = 0; p < net->params.n; p++)
             memset(set[3][p], 0, (size_t)eval_param_elements(net, p) * sizeof(double));
         eval_net_losses(net, (const double *const *)set[0], &trial->batch[r * micros], micros,
                         &trial->beside[r * (1 + MOST_AHEAD)]);
+        if (trial->spec.evaluates) {
+            EvalBatch *batch = ARENA_ARRAY(trial->arena, EvalBatch, micros);
+            for (int m = 0; m < micros; m++) {
+                batch[m] = trial->batch[r * micros + m];
+                batch[m].evaluates = true;
+            }
+            trial->evaluated[r] = eval_net(net, (const double *const *)set[0], batch, micros, NULL);
+        }
         trial->loss[r] =
             eval_net(net, (const double *const *)set[0], &trial->batch[r * micros], micros, set[3]);
         trial->norm[r] = eval_step(net, &adam, trial->lr, r + 1, set[0], set[1], set[2],
@@ -182,7 +191,8 @@ Trial *trial_new(Arena *arena, Plan *plan, const Net *net, const TrialSpec *spec
     make_batches(trial);
     run_oracle(trial);
     trial->program = program_build(arena, plan, net, NULL, NULL);
-    trial->machine = machine_new(arena, trial->program);
+    trial->machine =
+        (spec->evaluates ? machine_new_evaluating : machine_new)(arena, trial->program);
     return trial;
 }
 
@@ -219,6 +229,9 @@ double trial_run(Trial *trial, uint64_t order, const Mutation *mutation, const c
                  "a loss of further tokens", &worst, ret_what);
         note(machine_relative(sqrt(machine_norm2(machine, r)), trial->norm[r]), "gradient norm",
              &worst, ret_what);
+        if (trial->spec.evaluates)
+            note(machine_relative(machine_evaluated(machine, r, 0), trial->evaluated[r]),
+                 "the loss of an evaluation", &worst, ret_what);
     }
     for (int p = 0; p < trial->net->params.n; p++)
         note(machine_param_error(machine, p, trial->want[p]), trial->net->params.at[p].name, &worst,

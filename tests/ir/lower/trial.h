@@ -25,7 +25,8 @@ typedef struct TrialSpec {
     /* May change the parameters before both sides take them; or NULL. */
     void (*prepare)(const Net *net, double *const *param);
     double weight_scale; /* of all weights of tokens; 0: 1 */
-    bool mean_of_means;  /* a fault: every micro-batch has its own sum of weights of 1 */
+    bool evaluates;     /* between steps (walk_begin_evaluating), on the batches of the next step */
+    bool mean_of_means; /* a fault: every micro-batch has its own sum of weights of 1 */
 } TrialSpec;
 
 typedef struct Trial {
@@ -40,6 +41,7 @@ typedef struct Trial {
     EvalBatch *batch;
     double *loss, *norm, **want; /* the oracle's, per round; parameters after the last */
     double *beside;              /* [round][1 + MOST_AHEAD]: all losses */
+    double *evaluated;           /* [round]: the loss of an evaluation before it */
 } Trial;
 
 /* The plan must be of the fp64 recipe; its optimizer is made nearly linear in the gradient, so that
