@@ -386,3 +386,51 @@ bool special_balanced_ring(const Bug *bug, Arena *arena, const char **ret_what)
     return is_balanced(trial_of(arena, bug, "cp=4,cp_by=ring,order=zigzag"), 4) &&
            !is_balanced(trial_of(arena, bug, "cp=4,cp_by=ring,order=identity"), 4);
 }
+
+/* ---- evaluations ---- */
+
+/* They wait for nothing that the streams of gradients and weights do. */
+static bool hurry(void *context, Step *step)
+{
+    int kept = 0, *hit = context;
+    for (int w = 0; step->evaluates && w < step->waits; w++) {
+        bool gathers = step->wait[w].stream == STREAM_GRADIENT;
+        *hit += gathers;
+        if (!gathers)
+            step->wait[kept++] = step->wait[w];
+    }
+    step->waits = step->evaluates ? kept : step->waits;
+    return true;
+}
+
+bool special_evaluation(const Bug *bug, Arena *arena, const char **ret_what)
+{
+    Bug alone = *bug;
+    alone.spec.evaluates = false;
+    int draws = 0, waits = 0;
+    for (int i = 0; bug->plans[i]; i++) {
+        const char *what;
+        Trial *with = trial_of(arena, bug, bug->plans[i]),
+              *without = trial_of(arena, &alone, bug->plans[i]);
+        *ret_what = "an evaluation changes bits of training";
+        if (!(trial_run(with, 0, NULL, &what) <= 1e-10) ||
+            !(trial_run(without, 0, NULL, &what) <= 1e-10) ||
+            trial_bits(with) != trial_bits(without))
+            return false;
+        draws += bug->model == model_dropout;
+        *ret_what = "an evaluation draws";
+        if (bug->model == model_dropout && near(with->evaluated[0], with->loss[0]))
+            return false;
+        int hit = 0;
+        CheckReport report;
+        const CheckTap tap = {hurry, &hit};
+        bool holds =
+            program_check_evaluating(arena, with->program, 2, &tap, diag_new(arena), &report);
+        waits += hit > 0 && !holds;
+        *ret_what = "an evaluation may begin before the weights are updated";
+        if (hit > 0 && holds)
+            return false;
+    }
+    *ret_what = "no plan draws, and none gathers weights";
+    return draws + waits > 0;
+}

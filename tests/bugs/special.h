@@ -33,5 +33,8 @@ bool special_idle_experts(const Bug *bug, Arena *arena, const char **ret_what);
 /* What ranks of a ring have to do in a zigzag is the same; in the sequence's own order it is not.
  */
 bool special_balanced_ring(const Bug *bug, Arena *arena, const char **ret_what);
+/* Evaluations leave every bit of the steps as it is. An evaluation that draws, or one that does not
+ * wait for updated weights, shows. */
+bool special_evaluation(const Bug *bug, Arena *arena, const char **ret_what);
 
 #endif

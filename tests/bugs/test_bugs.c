@@ -66,7 +66,9 @@ static bool check_static(Arena *arena, const Trial *trial, const char **ret_what
 {
     CheckReport report;
     Diag *diag = diag_new(arena);
-    if (program_check(arena, trial->program, 2, diag, &report))
+    if (program_check(arena, trial->program, 2, diag, &report) &&
+        (!trial->spec.evaluates ||
+         program_check_evaluating(arena, trial->program, 2, NULL, diag, &report)))
         return true;
     *ret_what = arena_printf(arena, "static proof: %s", diag_item(diag, 0)->text);
     return false;

@@ -17,8 +17,6 @@ IDS = [f"T{n:02}" for n in range(1, 56)]
 # What no plan here can show yet, or ever, and why. An id that some plan does show is an error here.
 ABSENT = {
     "T39": "cannot happen: the norm is summed before the optimizer begins, nothing is rolled back",
-    "T41": "waits for: evaluation between steps",
-    "T42": "waits for: evaluation between steps",
 }
 # Pins and options that tell whether a feature is there; the row's own test comes with the feature, and until
 # it is named in ELSEWHERE the line says that it is missing.
@@ -142,6 +140,8 @@ def part(table, tap, name, what, body):
 
 TRAINERS = {
     "T23": "buffers reused before their reduction is over",
+    "T41": "padding of an evaluation that ends unevenly",
+    "T42": "an evaluation changes the run it stands in",
     "T43": "resumed under another plan",
     "T44": "samples lost or read twice after a resume",
     "T45": "killed while it saves",

@@ -280,6 +280,67 @@ def killed(jobs, points):
     return [f"{resumed} kills"], 1, 1
 
 
+# ---- evaluations (T41, T42) --------------------------------------------------------------------------
+
+
+def evaluations(log):
+    return [row for row in log if "eval_loss" in row]
+
+
+def evaluated(jobs, name, data, *more, **launch):
+    """The rows of a run's evaluations, behind every second of four steps."""
+    return evaluations(jobs.run(name, 4, "--eval-data", data, "--eval-every", 2, *more, **launch))
+
+
+def uneven(jobs):
+    """What does not fill a batch is filled up and does not count: one loss on every plan, of every token."""
+    tokens = BATCH * SEQ * 2 + 3 * SEQ + 6  # two batches, three rows and a piece of one
+    data = jobs.shop.path / "uneven"
+    data.write_bytes(jobs.data.read_bytes()[:tokens])
+    plans, first = [], None
+    for name in PLANS:
+        rows = evaluated(jobs, name, data)
+        if [row["eval_step"] for row in rows] != [1, 3] or any(row["eval_tokens"] != tokens - 1 for row in rows):
+            raise Failed(f"{name}: {rows}")
+        first = first or rows
+        if not e2e.relative(e2e.column(rows, "eval_loss"), e2e.column(first, "eval_loss")) <= 1e-5:
+            raise Failed(f"{name}: {rows} and {first}")
+        plans.append(name)
+    data.write_bytes(jobs.data.read_bytes()[:tokens - 1])  # a token less: it must show
+    fewer = evaluated(jobs, "data", data)
+    if e2e.column(fewer, "eval_loss") == e2e.column(first, "eval_loss"):
+        raise Failed("a token more or less does not show")
+    return plans, 1, 1
+
+
+def untouched(jobs):
+    """Two batches have the loss that two steps without a learning rate have; training's bits stay as they are."""
+    data = jobs.shop.path / "even"
+    data.write_bytes(jobs.data.read_bytes()[:BATCH * SEQ * 2 + 1])
+    folder = jobs.build("both")
+    plain, save = jobs.place("plain"), jobs.place("evaluated")
+    jobs.run("both", 4, "--save", plain)
+    rows = evaluated(jobs, "both", data, "--save", save, launch=[e2e.LPLAN, "run", folder])
+    if e2e.digest(plain) != e2e.digest(save):
+        raise Failed("weights of a run with evaluations have other bits")
+    log = jobs.place("still")
+    e2e.command(folder / "trainer", "--virtual", "--data", data, "--init", save, "--steps", 2, "--lr", 0,
+                "--quiet", "--log", log)
+    steps = e2e.column(e2e.log_of(log), "loss")
+    alone = jobs.place("alone")
+    e2e.command(folder / "trainer", "--virtual", "--eval-only", "--init", save, "--eval-data", data, "--quiet",
+                "--log", alone)
+    only = evaluations(e2e.log_of(alone))
+    for got in (rows[-1], only[0]):
+        if not abs(got["eval_loss"] / (sum(steps) / 2) - 1) <= 1e-6:
+            raise Failed(f"{got} and {steps}")
+    other = jobs.place("other")
+    jobs.run("both", 4, "--save", other, "--seed", 6)
+    if e2e.digest(plain) == e2e.digest(other):
+        raise Failed("two runs that cannot be equal to the bit are called equal")
+    return ["both", "both under mpirun"], 1, 1
+
+
 # ---- devices (T51) ----------------------------------------------------------------------------------
 
 
@@ -312,6 +373,8 @@ def rows(seeds, points):
     """Id -> what runs it."""
     return {
         "T23": lambda jobs: races(jobs, seeds),
+        "T41": uneven,
+        "T42": untouched,
         "T43": pairs,
         "T44": position,
         "T45": lambda jobs: killed(jobs, points),
