@@ -258,6 +258,19 @@ Machine *machine_new_evaluating(Arena *arena, const Program *program)
     return machine;
 }
 
+void machine_world(Machine *machine, const Step *step, const double *sums)
+{
+    int losses = net_losses(machine->program->net);
+    for (int k = 0; step->evaluates && k < losses; k++)
+        machine->evaluated[step->round * losses + k] = sums[k];
+    if (step->evaluates)
+        return;
+    for (int k = 0; k < losses; k++)
+        machine->loss[step->round * losses + k] = sums[loss_in_pair(k)];
+    machine->norm2[step->round] = sums[1];
+    machine_compare_norm(machine, step->round);
+}
+
 bool machine_flows(const Machine *machine)
 {
     return machine->program->flows;

@@ -74,6 +74,8 @@ double *operand_at(Rank *rank, const Operand *operand);
 void machine_copy(const Machine *machine, Rank *rank, const Step *step);
 /* The scratch arena, empty. */
 Arena *machine_scratch(Machine *machine);
+/* What the world's reduction of a step, or of an evaluation, has summed. */
+void machine_world(Machine *machine, const Step *step, const double *sums);
 void machine_compare_norm(Machine *machine, int round);
 const Mesh *machine_mesh(const Machine *machine);
 Rank *machine_rank(const Machine *machine, int stage, int coordinate);

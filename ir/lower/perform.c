@@ -580,18 +580,8 @@ void machine_perform(Machine *machine, Rank **member, Step **step, int n)
     case STEP_TIED:
     case STEP_WORLD:
         run_group(machine, &sum, n, member, step);
-        if (step[0]->kind == STEP_WORLD) {
-            const double *pair = operand_at(member[0], &step[0]->operand[1]);
-            int losses = net_losses(machine->program->net);
-            for (int k = 0; step[0]->evaluates && k < losses; k++)
-                machine->evaluated[step[0]->round * losses + k] = pair[k];
-            if (step[0]->evaluates)
-                break;
-            for (int k = 0; k < losses; k++)
-                machine->loss[step[0]->round * losses + k] = pair[loss_in_pair(k)];
-            machine->norm2[step[0]->round] = pair[1];
-            machine_compare_norm(machine, step[0]->round);
-        }
+        if (step[0]->kind == STEP_WORLD)
+            machine_world(machine, step[0], operand_at(member[0], &step[0]->operand[1]));
         break;
     case STEP_COPY:
         machine_copy(machine, member[0], step[0]);
