@@ -53,7 +53,7 @@ OPTIONS = {"packed": ["--document-end", ord("e")]}  # of the trainers
 
 def row(model, text, batch=8, steps=STEPS):
     """A plan from "dp2 tp2 sp zero0 gpipe layers=1+3"."""
-    pins = {"zero": 1}
+    pins, shake = {"zero": 1}, None
     for word in text.split():
         found = re.fullmatch(r"(dp|tp|cp|pp|zero|mbs|chunks)(\d+)", word)
         if found:
@@ -62,12 +62,14 @@ def row(model, text, batch=8, steps=STEPS):
             pins["sp"] = 1
         elif word in ("gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipev"):
             pins["schedule"] = word
+        elif word == "shaken":  # on two nodes of two ranks each, its Steps in other orders
+            shake = 7
         elif word == "recompute":
             pins["recompute"] = "full"
         else:
             key, value = word.split("=", 1)
             pins[key] = value
-    return {"model": model, "pins": pins, "batch": batch, "steps": steps,
+    return {"model": model, "pins": pins, "batch": batch, "steps": steps, "shake": shake,
             "title": f"{model} {text}" + (f" batch {batch}" if batch != 8 else "")
                      + (f" {steps} steps" if steps != STEPS else "")}
 
@@ -79,10 +81,12 @@ ROWS = [
     row("odd", "dp3", batch=6),
     # gradients and weights cut, too: three micro-batches, ends that share a weight, chunks, experts
     row("llama", "dp2 zero2", batch=6),
-    row("tied", "dp2 zero3 recompute"),
     row("llama", "dp2 tp2 pp2 1f1b zero3"),
     row("tied", "dp2 pp2 zbv zero3"),
     row("moe", "dp2 ep=2 zero3"),
+    # two levels of links: weights live on a node; all do
+    row("llama", "dp4 zero3 shard=weights shaken"),
+    row("tied", "dp4 zero3 shard=node recompute shaken"),
     # tensor parallel: KV groups split, KV groups shared, sequence parallel
     row("llama", "tp2 sp"),
     row("llama", "tp4"),
@@ -175,15 +179,20 @@ class Matrix:
         # lr: at 1e-2 rounding alone grows by 1e4 in 60 steps of such a model; at 3e-3 it stays below 1e-5.
         for name, config in MODELS.items():
             (shop.path / f"{name}.json").write_text(json.dumps(config))
+        nodes = json.loads(e2e.HOST.read_text())
+        nodes["links"][0]["width"] = 2
+        nodes["links"].append({**nodes["links"][0], "name": "net", "latency_ns": 20000})
+        (shop.path / "nodes.json").write_text(json.dumps(nodes))
 
     def folder(self, title):
         return self.shop.path / re.sub(r"[^a-z0-9]+", "-", title)
 
-    def build(self, model, pins, batch, title):
+    def build(self, model, pins, batch, title, shake=None):
         """Plans and builds in the background; gives the folder once done."""
         place = self.folder(title)
         place.mkdir()
-        plan = e2e.plan(self.shop.path / f"{model}.json", pins, place / "plan.json", batch, SEQ)
+        plan = e2e.plan(self.shop.path / f"{model}.json", pins, place / "plan.json", batch, SEQ,
+                        cluster=self.shop.path / "nodes.json" if shake else e2e.HOST)
         # The plans of a model differ by little for libclang and NVRTC: one rank's is checked. And -O1,
         # for what is compared here is order and placement; test_golden compiles as users do.
         check = ["--no-check"] if pins else []
@@ -198,7 +207,8 @@ class Matrix:
     def start(self, rows):
         for one in rows:
             self.order_alone(one)
-            self.order(one["title"], one["model"], one["pins"], one["batch"], one["title"])
+            self.order(one["title"], one["model"], one["pins"], one["batch"], one["title"],
+                       one["shake"])
 
     def order_alone(self, one):
         model, batch = one["model"], one["batch"]
@@ -243,7 +253,7 @@ class Matrix:
         held = ["--synchronous-sends"] if one["pins"].get("pp", 1) > 1 else []
         log = self.train(place, "mpi", one["steps"], "--deterministic", *held)
         self.check_numbers(one, place, log, line, wrong)
-        self.check_bits(place, log, one["steps"], line, wrong)
+        self.check_bits(place, log, one, line, wrong)
         line["seconds"] = time.monotonic() - begin
         if wrong:
             raise Failed("\n".join(wrong))
@@ -290,8 +300,9 @@ class Matrix:
             if grads[name][0] != shape or not up <= 1e-8 * down:
                 wrong.append(f"step 0: the gradient of {name} differs: {up:.2e} of {down:.2e}")
 
-    def check_bits(self, place, log, steps, line, wrong):
-        again = self.train(place, "virtual", steps, "--deterministic", "--virtual")
+    def check_bits(self, place, log, one, line, wrong):
+        shake = ["--shake", one["shake"]] if one["shake"] else []
+        again = self.train(place, "virtual", one["steps"], "--deterministic", "--virtual", *shake)
         parts = {
             "losses": [r["loss"] for r in log] == [r["loss"] for r in again],
             "norms": [r["grad_norm"] for r in log] == [r["grad_norm"] for r in again],
