@@ -49,7 +49,8 @@ typedef struct Device {
     int64_t memory_bytes_per_s;
     int64_t launch_ns;
     int64_t gemm_permille;       /* of peak that a large GEMM reaches */
-    int64_t small_gemm_flops;    /* a GEMM of this many FLOPs reaches half of that */
+    int64_t small_gemm_flops;    /* a GEMM of this many FLOPs reaches half of that; of a GPU in 16
+                                    bits, and in fp32 so much smaller a one as its rate is */
     int64_t memory_permille;     /* of bandwidth a streaming kernel reaches */
     int64_t attention_permille;  /* of peak that attention reaches; 0: gemm_permille */
     int64_t attention_row_pairs; /* by how many more pairs a query takes than its mask leaves it */

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/plan_parts.h"
 #include "planner/look.h"
 #include "planner/report.h"
@@ -393,6 +394,24 @@ static bool is_mixed(const Look *look, Str *says)
     return true;
 }
 
+/* Steps of matrices on the rank of the stage where they take longest. */
+static int64_t matrices_ns(const Look *look)
+{
+    int64_t most = 0;
+    for (int s = 0; s < look->plan->stages; s++) {
+        int64_t ns = 0;
+        for (int c = 0; c < look->it->program->chunks; c++) {
+            if (chunk_stage(look->it->program, c) != s)
+                continue;
+            const StageCost *cost = family_chunk(look->it->family, look->plan->first_link, c);
+            for (int b = 0; b < cost->buckets; b++)
+                ns += cost->bucket[b].matrix ? cost->bucket[b].update_ns : 0;
+        }
+        most = num_larger(most, ns);
+    }
+    return most;
+}
+
 static bool is_muon(const Look *look, Str *says)
 {
     const Program *program = look->it->program;
@@ -407,9 +426,12 @@ static bool is_muon(const Look *look, Str *says)
         }
     if (own == 0)
         return false;
-    str_putf(says, "whole matrices, %lld %% of the parameters", (long long)(100 * own / all));
+    int shapes = program->matrices.n;
+    str_putf(says, "whole matrices of hidden layers, of %d shape%s, %lld %% of the parameters",
+             shapes, shapes == 1 ? "" : "s", (long long)(100 * own / all));
     if (share)
         str_putf(says, ", dealt out over %s", over(look, share));
+    str_putf(says, "; %s of the update", text_time(look->arena, matrices_ns(look)));
     return true;
 }
 

@@ -10,13 +10,15 @@ static const int64_t second_ns = 1000000000;
 /* Time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half. */
 static int64_t rate_ns(const Device *device, DType factors, int64_t permille, int64_t flops)
 {
-    bool narrow = factors == DT_BF16 || (factors == DT_F16 && str_eq(device->target, "cuda"));
-    int64_t peak = narrow ? device->flops_bf16 : device->flops_f32;
+    bool cuda = str_eq(device->target, "cuda");
+    bool narrow = factors == DT_BF16 || (factors == DT_F16 && cuda);
+    int64_t peak = narrow ? device->flops_bf16 : device->flops_f32,
+            small = device->small_gemm_flops;
     if (flops == 0)
         return 0;
-    return num_scale_up(flops + device->small_gemm_flops, second_ns * 1000,
-                        peak / 1000 * permille) /
-           1000;
+    if (cuda && !narrow) /* it was measured in 16 bits: to begin and to end takes as long here */
+        small = num_scale_up(small, peak, device->flops_bf16);
+    return num_scale_up(flops + small, second_ns * 1000, peak / 1000 * permille) / 1000;
 }
 
 int64_t price_flops(const Device *device, DType factors, int64_t flops)
