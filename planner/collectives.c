@@ -61,29 +61,53 @@ static const char *by_text(Algorithm by, const char *none)
     return by < ALGORITHM_COUNT ? algorithm_text[by] : none;
 }
 
+/* Of several that say the same the first one stands for all: blocks that pass by do so turn by
+ * turn.
+ */
+static int same_before(const DerivedList *list, int at)
+{
+    const Derived *one = &list->at[at];
+    for (int i = 0; i < at; i++) {
+        const Derived *other = &list->at[i];
+        if (other->part == one->part && other->inst->move.kind == one->inst->move.kind &&
+            other->bytes == one->bytes && str_eq(other->inst->why, one->inst->why))
+            return i;
+    }
+    return at;
+}
+
 static void put_layers(Str *str, Arena *arena, const Assessment *it, int class,
                        const DerivedList *list, const Style *style)
 {
-    static const char *const heads[] = {"part", "collective", "sent", "time", "by", "why"};
-    const char *name = it->net->classes.at[class]->name;
+    static const char *const heads[] = {"part", "n",  "collective", "sent each",
+                                        "time", "by", "why"};
+    const char *name = it->net->classes.at[class]->name, *part = NULL;
     int64_t bytes = 0, ns = 0;
+    int *times = ARENA_ARRAY(arena, int, list->n);
     for (int i = 0; i < list->n; i++) {
         bytes += list->at[i].bytes;
         ns += list->at[i].ns;
+        times[same_before(list, i)]++;
     }
     int links = links_of(it->net, class);
     str_putf(str, "%s%s%s", style->bold, name, style->off);
-    str_putf(str, "%s  %d collectives, %s, %s alone\n",
+    str_putf(str, "%s  %d collective%s, %s, %s alone\n",
              links > 1 ? arena_printf(arena, " (each of %d)", links) : "", list->n,
-             str_gib(arena, bytes), text_time(arena, ns));
-    Table table = table_new(arena, "llrrll", heads);
+             list->n == 1 ? "" : "s", str_gib(arena, bytes), text_time(arena, ns));
+    Table table = table_new(arena, "lrlrrll", heads);
     for (int i = 0; i < list->n; i++) {
         const Derived *one = &list->at[i];
-        bool same = i > 0 && one->part == list->at[i - 1].part;
-        const char *cells[] = {same ? "" : one->part,      move_text[one->inst->move.kind],
-                               str_gib(arena, one->bytes), text_time(arena, one->ns),
-                               by_text(one->by, "-"),      one->inst->why};
+        if (!times[i])
+            continue;
+        const char *cells[] = {one->part == part ? "" : one->part,
+                               arena_printf(arena, "%d", times[i]),
+                               move_text[one->inst->move.kind],
+                               str_gib(arena, one->bytes),
+                               text_time(arena, one->ns),
+                               by_text(one->by, "-"),
+                               one->inst->why};
         table_row(&table, NULL, cells);
+        part = one->part;
     }
     table_put(str, &table, 2, style);
     str_putc(str, '\n');
