@@ -116,7 +116,7 @@ static Event event_of(const Program *program, const Step *step)
         event.kind = EVENT_HOP;
         event.stream = step->stream;
         event.bucket = step->bucket;
-        if (step->bucket == NONE) {
+        if (step_carries(step) == KEPT_SAVED) {
             bool out = step->operand[0].address < step->operand[1].address;
             event.kind = out ? EVENT_SPILL : EVENT_FILL;
             event.bucket = step->link;

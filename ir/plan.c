@@ -145,7 +145,7 @@ Pins pins_none(void)
                   .etp = -1,
                   .room = -1,
                   .shard = -1,
-                  .home = {-1, -1},
+                  .home = {-1, -1, -1},
                   .block = -1,
                   .chunks = -1};
 }
@@ -305,7 +305,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
                                        "order",
                                        "etp",
                                        "optimizer_home",
-                                       "activation_home"};
+                                       "activation_home",
+                                       "weight_home"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -358,7 +359,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
     diag_help(diag,
               near ? "did you mean %s?"
                    : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard "
-                     "optimizer_home activation_home sp block recompute mbs schedule chunks layers",
+                     "optimizer_home activation_home weight_home sp block recompute mbs schedule "
+                     "chunks layers",
               near);
     return false;
 }

@@ -10,9 +10,9 @@
  *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
- * cut, too (plan.h: Homes), "state_memory" and "saved_memory" where these live in dram or nvme, and
- * all three sets in the "cut" of a class that is cut otherwise; "parts" divide kinds of links, and
- * a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
+ * cut, too (plan.h: Homes), "state_memory", "saved_memory" and "weight_memory" where these live in
+ * dram or nvme, and all three sets in the "cut" of a class that is cut otherwise; "parts" divide
+ * kinds of links, and a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
  * |--------------|--------------------|
@@ -541,7 +541,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
-        "state_memory",  "parts",          "saved_memory"};
+        "state_memory",  "parts",          "saved_memory",   "weight_memory"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

@@ -206,6 +206,11 @@ static bool verify_flow(const Verify *v)
                          name));
         diag_help(v->diag, "plan with --optimizer adamw, or with schedule=%s", keeps);
     }
+    if (plan->memory[KEPT_WEIGHTS] != MEMORY_HBM) {
+        good =
+            fault(v, at, SAY(v, "schedule %s keeps versions of the weights, on the device", name));
+        diag_help(v->diag, "plan with --pin weight_home=hbm, or with schedule=%s", keeps);
+    }
     if (plan->memory[KEPT_STATE] != MEMORY_HBM) {
         good = fault(v, at,
                      SAY(v,
@@ -234,6 +239,38 @@ static bool verify_flow(const Verify *v)
                   "give the last layer a parameter of its own (tie no weights), or plan "
                   "with schedule=%s",
                   keeps);
+    }
+    return good;
+}
+
+/* Weights that live elsewhere are cut as far as what steps them, so that each rank takes home what
+ * it has stepped; in a file they would need grains of their own. */
+static bool verify_far_weights(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    bool even = plan->weight_atoms == plan->state_atoms;
+    for (int c = 0; c < v->net->classes.n; c++)
+        even = even &&
+               (!plan->class[c].cut || plan->class[c].cut->weight == plan->class[c].cut->state);
+    if (plan->memory[KEPT_WEIGHTS] == MEMORY_HBM)
+        return true;
+    bool good = true;
+    Json at = at_key(v->file, kept_key[KEPT_WEIGHTS]);
+    if (plan->memory[KEPT_WEIGHTS] == MEMORY_NVME) {
+        good = fault(v, at,
+                     SAY(v, "weights in files would be read in grains that buckets do not have"));
+        diag_help(v->diag, "plan with --pin weight_home=dram");
+    }
+    if (!even) {
+        good =
+            fault(v, at,
+                  SAY(v, "weights in %s must be cut over the ranks that cut the optimizer's state",
+                      memory_text[plan->memory[KEPT_WEIGHTS]]));
+        diag_help(v->diag, "plan with zero=3 (cut both), or zero=0 (neither)");
+    }
+    if (plan->job.muon.steps > 0) {
+        good = fault(v, at, SAY(v, "steps of whole matrices find weights on the device"));
+        diag_help(v->diag, "plan with --optimizer adamw, or with weight_home=hbm");
     }
     return good;
 }
@@ -499,7 +536,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     good = verify_order(&v) && good;
     good = verify_cuts(&v) && good;
     good = verify_homes(&v) && good;
-    good = verify_memory(&v) && good;
+    good = verify_memory(&v) && verify_far_weights(&v) && good;
     good = good && verify_schedule(&v);
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)

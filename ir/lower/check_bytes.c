@@ -173,6 +173,8 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
 {
     if (operand->write && ((operand->copy && !step_is_matrix(step)) || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
+    if (state_is_away(run, step, cell))
+        return "reads in a far memory";
     switch (cell->region->kind) {
     case REGION_GRADIENT:
         return is_flat(step) || step_is_matrix(step) ? read_gradient(run, step, cell)
@@ -188,8 +190,6 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
     case REGION_MOMENT1:
     case REGION_MOMENT2:
     case REGION_MASTER:
-        if (state_is_away(run, step, cell))
-            return "reads in a far memory";
         return cell->round == step->round - 1 ? NULL : "updates twice in one step:";
     case REGION_SCALARS:
         return read_scalar(run, step, operand, cell);
@@ -360,6 +360,9 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
             what = read_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
             what = "does not find";
+        else if (cell->region->kind == REGION_FETCHED && state_leaves(run->trace, step) &&
+                 !cell->stepped)
+            what = "takes away before its update";
         else if (cell->region->kind == REGION_SLOTS)
             what = state_taken(run, step, operand, cell, run->begin[i]);
         else if (cell->base != operand->address && cell->region->kind != REGION_FETCHED)

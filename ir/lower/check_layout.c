@@ -474,7 +474,7 @@ static bool check_buffers(Check *check, const StageProgram *stage)
         const Group *group = &stage->groups.at[bucket->group];
         int low, high;
         used_by(stage, b, &low, &high);
-        if ((bucket->fetch != NONE) != (group->weight_share.n > 0) ||
+        if ((bucket->fetch != NONE) != (group->far || group->weight_share.n > 0) ||
             (bucket->buffer != NONE) != group->buffered || bucket->close_link != low ||
             bucket->open_link != high)
             good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",

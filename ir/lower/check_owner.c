@@ -103,6 +103,9 @@ static bool is_stepped(const Trace *trace, const TraceStep *step, const Bucket *
     int width = dtype_bytes(trace->program->recipe->weight);
     const Operand *operand = &trace->operands.at[step->operand];
     int64_t home = weight_at(trace, bucket, group);
+    if (group->far) /* in the buffer for uses, to which it was brought */
+        return step->operands == operands && operand[0].read && operand[0].write &&
+               is_range(&operand[0], bucket->fetch - bucket->begin * width, range, width);
     if (step->operands != operands + (stage->delay > 0) ||
         !is_range(&operand[0], home + slot_of_version(stage, step->round), range, width) ||
         operand[0].write != (stage->delay == 0))
@@ -145,6 +148,7 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
     } else if (on_path(step, &group->fetch)) {
         int stale = trace->stage->delay;
         home += slot_of_version(trace->stage, step->round > stale ? step->round - stale : 0);
+        home = group->far ? bucket->fetch - bucket->begin * weight : home;
         int first = 0; /* ranks that hold the same may each bring a part of it */
         while (group->fetch.move[first].kind == MOVE_SLICE)
             first++;
@@ -366,6 +370,7 @@ static bool check_scalars(Check *check, const Trace *trace, const TraceStep *ste
 /* What one optimizer step does to a bucket. */
 typedef struct Seen {
     int moves, sums, ties, hops;
+    int brought, returned;                /* of weights that live elsewhere */
     int scatters, folds, clears, fetches; /* of all micro-batches */
     int64_t updated;
 } Seen;
@@ -442,6 +447,20 @@ static bool check_hop(Check *check, const Trace *trace, const TraceStep *step, c
                              "carries other bytes than this rank's state of the bucket");
 }
 
+/* This rank's part of a bucket, between its home and its place in the buffer. */
+static bool carries_weights(const Trace *trace, const TraceStep *step, const Bucket *bucket,
+                            const Group *group)
+{
+    Range own = block_of(trace, bucket, &group->weight_share);
+    int width = dtype_bytes(trace->program->recipe->weight);
+    const Operand *operand = &trace->operands.at[step->operand];
+    int64_t end[2] = {weight_at(trace, bucket, group), bucket->fetch - bucket->begin * width};
+    bool out = operand[0].address < operand[1].address;
+    return group->far && step->operands == 2 && operand[0].read && operand[1].write &&
+           is_range(&operand[out], end[0], own, width) &&
+           is_range(&operand[!out], end[1], own, width);
+}
+
 static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, SeenOnce *once)
 {
     const StageProgram *stage = trace->stage;
@@ -459,6 +478,12 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
         const Group *group = &stage->groups.at[bucket->group];
         int64_t share = updated_elements(trace, bucket, group);
         int moves = count_moves(&group->reduce) + count_moves(&group->gather);
+        if (seen[b].returned != group->far || (seen[b].brought > 0) != group->far)
+            good = check_fault(
+                check,
+                "rank %d (stage %d), step %d: the weights of bucket %d come %d times "
+                "from where they live and go there %d times",
+                trace_rank(trace), stage->index, round, b, seen[b].brought, seen[b].returned);
         if (seen[b].hops != count_hops(trace->program, group))
             good = check_fault(check,
                                "rank %d (stage %d), step %d: the state of bucket %d makes %d of "
@@ -520,6 +545,12 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
           : on_path(step, &group->fetch) ? &here->fetches
                                          : &here->moves) += 1;
         return check_flat_move(check, trace, step, bucket, group);
+    }
+    if (step->kind == STEP_COPY && carries_weights(trace, step, bucket, group)) {
+        bool in = trace->operands.at[step->operand].address >
+                  trace->operands.at[step->operand + 1].address;
+        *(in ? &here->brought : &here->returned) += 1;
+        return true;
     }
     if (step->kind == STEP_COPY) {
         here->hops++;

@@ -1,12 +1,16 @@
 /* check_state.c - what the static proof asks of optimizer state that does not live on its device:
  * only copies reach its home, and what leaves a slot has been stepped there. */
 #include "ir/lower/check_cells.h"
+#include "ir/lower/state.h"
 
 /* Only copies reach what is not in the device's memory. */
 bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
 {
-    return step->kind != STEP_COPY && run->trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM &&
-           cell->region->kind >= REGION_MOMENT1 && cell->region->kind <= REGION_MASTER;
+    RegionKind kind = cell->region->kind;
+    bool state = kind >= REGION_MOMENT1 && kind <= REGION_MASTER &&
+                 run->trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM;
+    bool weight = kind == REGION_WEIGHT && address_memory(cell->region->begin) != MEMORY_HBM;
+    return step->kind != STEP_COPY && (state || weight);
 }
 
 /* Goes away from the device. */

@@ -187,7 +187,7 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
         for (int b = 0; b < stage->buckets.n; b++) {
             const Bucket *bucket = &stage->buckets.at[b];
             const Group *group = &stage->groups.at[bucket->group];
-            if (weights ? group->weight_share.n > 0 : group->buffered)
+            if (weights ? group_fetches(group) : group->buffered)
                 life[n++] = bucket_life(b, bucket->close_link, bucket->open_link,
                                         stage->chunk[stage->link[bucket->open_link].chunk].end - 1,
                                         bucket->elements, dtype_bytes(dtype));
@@ -239,4 +239,9 @@ bool group_folds_ahead(const Group *group)
 {
     int n = group->scatter.n;
     return n > 0 && group->scatter.move[n - 1].kind != MOVE_SLICE;
+}
+
+bool group_fetches(const Group *group)
+{
+    return group->far || group->weight_share.n > 0;
 }

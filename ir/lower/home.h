@@ -40,6 +40,9 @@ int64_t weight_base(const Program *program, const Group *group, const Bucket *bu
  * ahead of it? */
 bool group_folds_ahead(const Group *group);
 
+/* Do weights of the group come together in a buffer, or to it, for each use? */
+bool group_fetches(const Group *group);
+
 /* Bytes of a home that is cut over `ranks` ranks. */
 int64_t home_bytes(const Group *group, int ranks, int width);
 

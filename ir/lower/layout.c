@@ -319,10 +319,14 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
     int64_t begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
         Group *group = &stage->groups.at[g];
-        group->weight = at;
-        at +=
+        Memory home = group->far ? program->plan->memory[KEPT_WEIGHTS] : MEMORY_HBM;
+        int64_t *end = home == MEMORY_HBM ? &at : &stage->far_bytes[home];
+        group->weight = memory_address(home, *end);
+        *end +=
             home_bytes(group, list_extent(mesh, &group->weight_share), dtype_bytes(recipe->weight));
     }
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+        stage->far_bytes[m] = (stage->far_bytes[m] + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
     stage->versions = (Ring){.base = begin, .stride = at - begin, .n = stage->delay + 1};
     at += stage->versions.stride * stage->delay;
     stage->group_bytes[0] = at - begin;

@@ -416,10 +416,14 @@ static void put_hops(Machine *machine, const Step *step)
         put_spills(machine, step);
         return;
     }
-    if (address_memory(to->address) == machine->program->plan->memory[KEPT_STATE] &&
+    bool weights = step_carries(step) == KEPT_WEIGHTS;
+    Memory home = machine->program->plan->memory[weights ? KEPT_WEIGHTS : KEPT_STATE];
+    if (address_memory(to->address) == home &&
         is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
         skip.equivalent = "all gradients of the group are zero, and so is its state";
     put_site(machine, skip);
+    if (weights)
+        return;
     Memory near = address_memory(from->address < to->address ? from->address : to->address);
     if (state_slots(near, stage->buckets.n) > 1)
         put_site(machine, site_of(machine, MUTATE_SLOT, step));

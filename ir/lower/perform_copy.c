@@ -49,6 +49,11 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         copy_block(machine, rank, step);
         return;
     }
+    if (step_carries(step) == KEPT_WEIGHTS) {
+        memcpy(operand_at(rank, &step->operand[1]), operand_at(rank, &step->operand[0]),
+               (size_t)step->operand[0].bytes);
+        return;
+    }
     for (int k = 0; k < step->operands; k += 2) {
         Operand from = step->operand[k], to = step->operand[k + 1];
         if (site_hits(machine, MUTATE_SLOT, step)) { /* the nearer end is that of another bucket */

@@ -93,6 +93,7 @@ static int find_net_param(const Net *net, int link, int param, int *ret_use)
 typedef struct GroupKey {
     AtomSet sharded, partial;
     Homes homes;
+    bool far;
     int tied;
     double rate;
     int matrix;
@@ -103,7 +104,7 @@ static bool same_group(const Group *group, const GroupKey *key)
 {
     const Homes *homes = &key->homes;
     return group->sharded == key->sharded && group->partial == key->partial &&
-           group->tied_stage == key->tied && group->rate == key->rate &&
+           group->far == key->far && group->tied_stage == key->tied && group->rate == key->rate &&
            group->matrix == key->matrix && group->unit == key->unit &&
            list_set(&group->share) == (homes->state & ~key->sharded) &&
            list_set(&group->gradient_share) == (homes->gradient & ~key->sharded) &&
@@ -123,10 +124,26 @@ static Group *group_for(Program *program, StageProgram *stage, const GroupKey *k
                      .rate = key->rate,
                      .matrix = key->matrix,
                      .unit = key->unit,
+                     .far = key->far,
                      .buffered = key->homes.gradient != 0,
                      .master = NONE};
     group_cut(group, &key->homes);
     return group;
+}
+
+/* Two chunks of the stage use it: their rows lie apart, so it stays whole on the device. */
+static bool between_chunks(const Program *program, const StageProgram *stage, const NetParam *param)
+{
+    int chunk = NONE;
+    for (int use = 0; use < param->uses; use++) {
+        int own = plan_chunk_of_link(program->plan, param->link[use]);
+        if (program->holder[own] != stage->index)
+            continue;
+        if (chunk != NONE && chunk != own)
+            return true;
+        chunk = own;
+    }
+    return false;
 }
 
 static void add_members(Program *program, StageProgram *stage, int at)
@@ -153,6 +170,8 @@ static void add_members(Program *program, StageProgram *stage, int at)
                         .tied = tied,
                         .rate = graph->params.at[p].rate};
         key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
+        key.far = program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM && key.matrix == NONE &&
+                  !between_chunks(program, stage, param);
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};
@@ -336,7 +355,7 @@ static bool fetches(const StageProgram *stage)
 {
     bool any = false;
     for (int g = 0; g < stage->groups.n; g++)
-        any = any || stage->groups.at[g].weight_share.n > 0;
+        any = any || group_fetches(&stage->groups.at[g]);
     return any;
 }
 

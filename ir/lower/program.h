@@ -57,6 +57,10 @@ typedef struct Entry {
  *     accumulator ─ scatter, each micro-batch ─► gradient home ─ reduce ─► share of the state
  *     weights for a use ◄─ fetch, each use ─ weight home ◄─ gather ─ updated share
  *
+ * Where weights live in another memory, a copy brings this rank's part of a bucket to its place in
+ * the buffer for uses, and fetch goes on from there; the update steps it there, and a copy takes it
+ * home.
+ *
  * Where no home is cut but the state's, accumulators and the weights of uses are the homes. */
 typedef struct GroupMember {
     int link;  /* of the stage (0-based in the stage) */
@@ -78,6 +82,7 @@ typedef struct Group {
     AtomList share;  /* atoms that cut the optimizer's share (in the order of the path), none:
                         replicated optimizer */
     AtomList gradient_share, weight_share; /* the first of them */
+    bool far;                              /* its weights live in another memory (KEPT_WEIGHTS) */
     bool buffered; /* accumulators pass through a buffer: their home is added to each micro-batch */
     int tied_stage; /* the other home stage, or NONE */
     double rate;    /* its parameters move by this much against the sign of their gradient; 0: by

@@ -23,6 +23,16 @@ uint64_t walk_name(NameKind kind, int link, int copy, int micro)
            (uint64_t)(copy & 0xffff) << 24 | (uint64_t)(micro & 0xffffff);
 }
 
+Kept step_carries(const Step *step)
+{
+    if (step->bucket == NONE)
+        return KEPT_SAVED;
+    for (int k = 0; k < step->operands; k++)
+        if (step->operand[k].name >> 56 == NAME_FETCHED)
+            return KEPT_WEIGHTS;
+    return KEPT_STATE;
+}
+
 Stream hop_stream(Memory near, bool in)
 {
     if (near == MEMORY_HBM)

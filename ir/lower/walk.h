@@ -96,6 +96,8 @@ typedef struct Step {
                                           stored Step may be cut short */
 } Step;
 
+/* What a copy between memories carries. */
+Kept step_carries(const Step *step);
 /* The stream on which state hops between a memory and the one behind it. */
 Stream hop_stream(Memory near, bool in);
 

@@ -89,6 +89,32 @@ static int count_collectives(const Path *path)
 
 /* ---- weights on their way to a use ---- */
 
+/* Where a bucket's weights are for a use. */
+static Flat fetched_at(const Walk *walk, int index)
+{
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    int width = dtype_bytes(walk->program->recipe->weight);
+    return (Flat){bucket->fetch - bucket->begin * width, walk_name(NAME_FETCHED, index, 0, 0)};
+}
+
+/* This rank's part of a bucket whose weights live in another memory, to its place in the buffer or
+ * back. */
+static void put_weight_hop(Walk *walk, int index, bool in)
+{
+    const Program *program = walk->program;
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    const Group *group = &walk->stage->groups.at[bucket->group];
+    int width = dtype_bytes(program->recipe->weight);
+    Flat home = at_home(weight_base(program, group, bucket, walk->coordinate)),
+         near = fetched_at(walk, index);
+    int64_t begin = bucket_block_begin(program, bucket, &group->weight_share, walk->coordinate),
+            count = bucket->elements / list_extent(&program->plan->mesh, &group->weight_share);
+    Step *step = walk_put(walk, STEP_COPY, hop_stream(MEMORY_HBM, in));
+    step->bucket = index;
+    put_flat(step, in ? &home : &near, width, begin, count, true, false);
+    put_flat(step, in ? &near : &home, width, begin, count, false, true);
+}
+
 static void fetch_bucket(Walk *walk, int index)
 {
     const StageProgram *stage = walk->stage;
@@ -97,9 +123,13 @@ static void fetch_bucket(Walk *walk, int index)
     int width = dtype_bytes(walk->program->recipe->weight);
     Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate) +
                         version_offset(stage, stage_version(stage, walk->round))),
-         whole = {bucket->fetch - bucket->begin * width, walk_name(NAME_FETCHED, index, 0, 0)};
+         whole = fetched_at(walk, index);
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
+    if (group->far) {
+        put_weight_hop(walk, index, true);
+        home = whole; /* its part is there */
+    }
     put_flat_moves(walk, STREAM_WEIGHT, index, &group->fetch, home, whole, 0, width, begin,
                    bucket->elements /
                        list_extent(&walk->program->plan->mesh, &group->weight_share));
@@ -372,6 +402,12 @@ static void put_weight(const Walk *walk, Step *step, bool newer)
     const Group *group = &stage->groups.at[bucket->group];
     int width = dtype_bytes(walk->program->recipe->weight);
     bool in_place = stage->versions.n == 1;
+    if (group->far) {
+        Flat near = fetched_at(walk, step->bucket);
+        if (!newer)
+            put_flat(step, &near, width, step->from_element, step->count, true, true);
+        return;
+    }
     int64_t base = weight_base(walk->program, group, bucket, walk->coordinate) +
                    version_offset(stage, walk->round + newer);
     if (!newer || !in_place)
@@ -440,6 +476,8 @@ void walk_update(Walk *walk, int index)
     int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
     int64_t end = begin + bucket->share_elements, at = begin;
     put_hops(walk, index, true);
+    if (group->far)
+        put_weight_hop(walk, index, true);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
     if (group->matrix != NONE)
@@ -457,6 +495,11 @@ void walk_update(Walk *walk, int index)
         at = stop;
     }
     put_hops(walk, index, false);
+    if (group->far) {
+        put_weight_hop(walk, index, false);
+        CHECK(group->gather.n == 0);
+        return;
+    }
     put_moves_in_place(walk, index, &group->gather,
                        weight_base(walk->program, group, bucket, walk->coordinate) +
                            version_offset(stage, walk->round + 1),
