@@ -158,6 +158,17 @@ void trainer_print_near(Trainer *t, Emit *out, int stage); /* near_group, near_b
 void trainer_print_publish(Trainer *t, Emit *out, int stage, const char *how, const char *where);
 void trainer_print_hop_events(Trainer *t, Emit *out, int buckets);
 void trainer_print_hops_end(Trainer *t, Emit *out); /* waits for all of them */
+/* Weights that live away from the arena (trainer_carry.c): nothing is printed where they do not. */
+bool trainer_carries(const Trainer *t);
+void trainer_print_carry(Trainer *t, Emit *out, int stage);
+void trainer_print_carry_in(Trainer *t, Emit *out, int stage); /* around the update of bucket b */
+void trainer_print_carry_out(Trainer *t, Emit *out, int stage);
+void trainer_print_carry_near(Trainer *t, Emit *out, int stage); /* near_group */
+/* Waits for other buckets that share bytes with b; lane: of PLACE_CARRY. */
+void trainer_print_carry_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
+void trainer_print_carry_events(Trainer *t, Emit *out, int buckets);
+void trainer_print_carry_end(Trainer *t, Emit *out);
+const char *trainer_weight_base(const Trainer *t); /* where the home of a `group` is */
 /* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
  * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
  * whole, or of W alone). */

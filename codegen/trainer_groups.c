@@ -55,7 +55,7 @@ void trainer_print_tables(Trainer *t, Emit *out, int s)
         emit_line(out,
                   "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
                   "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s},",
-                  (long long)group->weight, (long long)group->gradient,
+                  (long long)address_offset(group->weight), (long long)group->gradient,
                   (long long)address_offset(group->moment1),
                   (long long)(group->matrix == NONE ? address_offset(group->moment2) : 0),
                   trainer_list(t, &share, false), trainer_list(t, &owner, false),

@@ -8,7 +8,7 @@ bool stage_fetches(const StageProgram *stage)
 {
     bool any = false;
     for (int g = 0; g < stage->groups.n; g++)
-        any = any || stage->groups.at[g].weight_share.n > 0;
+        any = any || group_fetches(&stage->groups.at[g]);
     return any;
 }
 
@@ -47,9 +47,10 @@ const char *trainer_group_cuts(Trainer *t, const Group *group)
         rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
     AtomList owner = atoms_as_list(rest);
     return arena_printf(
-        t->arena, ", .weight_cut = %s, .gradient_cut = %s, .weight_owner = %s, .buffered = %s",
-        cut_text(t, &group->weight_share), cut_text(t, &group->gradient_share),
-        trainer_list(t, &owner, false), group->buffered ? "true" : "false");
+        t->arena, "%s, .weight_cut = %s, .gradient_cut = %s, .weight_owner = %s, .buffered = %s",
+        group->far ? ", .far = true" : "", cut_text(t, &group->weight_share),
+        cut_text(t, &group->gradient_share), trainer_list(t, &owner, false),
+        group->buffered ? "true" : "false");
 }
 
 const char *trainer_bucket_buffers(Trainer *t, const StageProgram *stage, int b)
@@ -120,11 +121,10 @@ static void print_fetch_path(Trainer *t, Emit *out, const Group *group)
     }
 }
 
-static void print_fetch(Trainer *t, Emit *out, int s)
+/* Copies and collectives of a bucket. */
+static void print_together(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    emit_comment(out, "Starts to bring the weights of a bucket together for their next use.");
-    emit_open_function(out, "static void stage%d_fetch(State *s, int b)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out, "const LpCut cut = group->weight_cut;");
@@ -133,6 +133,15 @@ static void print_fetch(Trainer *t, Emit *out, int s)
     emit_line(out, "int64_t count = lp_block_count(bucket, cut), from = begin - bucket->begin;");
     emit_line(out, "const LpReal *own = lp_home_weight(s->arena, s->index, group, bucket, begin);");
     emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch);");
+    if (trainer_carries(t)) {
+        emit_open(out, "if (group->far)");
+        emit_line(out, "stage%d_carry(s, b, true);", s);
+        emit_line(out, "own = whole + from;");
+        emit_line(out, "if (cut.ranks)");
+        emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
+        emit_close_slim(out);
+        trainer_print_carry_waits(t, out, s, PLACE_FETCH, 0);
+    }
     if (trainer_bucket_waits(t, out, s, PLACE_FETCH))
         emit_line(out, "lp_wait(event);");
     emit_open(out, "switch (bucket->group)");
@@ -151,18 +160,40 @@ static void print_fetch(Trainer *t, Emit *out, int s)
     out->depth++;
     emit_line(out, "break;");
     emit_close(out, "");
-    emit_close(out, "");
-    emit_blank(out);
+}
+
+static void print_fetch_ahead(Trainer *t, Emit *out, int s)
+{
     emit_comment(out, "All buckets that a link is the first to use, one link ahead of it.");
     emit_open_function(out, "static void stage%d_ahead(State *s, bool forward, int link)", s);
     emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const int first = forward ? bucket->close_link : bucket->open_link;");
-    emit_line(out, "if (first == link && stage%d_groups[bucket->group].weight_cut.ranks)", s);
+    emit_line(out, "if (first == link && (stage%d_groups[bucket->group].weight_cut.ranks%s)", s,
+              trainer_carries(t)
+                  ? arena_printf(t->arena, " || stage%d_groups[bucket->group].far)", s)
+                  : ")");
     emit_line(out, "    stage%d_fetch(s, b);", s);
     emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
+}
+
+static void print_fetch(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out, "Starts to bring the weights of a bucket together for their next use.");
+    emit_open_function(out, "static void stage%d_fetch(State *s, int b)", s);
+    bool together = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        together = together || stage->groups.at[g].fetch.n > 0;
+    if (together)
+        print_together(t, out, s);
+    else
+        emit_line(out, "stage%d_carry(s, b, true);", s);
+    emit_close(out, "");
+    emit_blank(out);
+    print_fetch_ahead(t, out, s);
 }
 
 /* ---- gradients on their way home ---- */
@@ -261,6 +292,7 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
 void trainer_print_homes(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
+    trainer_print_carry(t, out, s);
     if (stage_fetches(stage))
         print_fetch(t, out, s);
     if (stage_scatters(stage))
@@ -268,6 +300,14 @@ void trainer_print_homes(Trainer *t, Emit *out, int s)
 }
 
 /* ---- files ---- */
+
+/* Where homes are that live in an arena, or their field's. */
+static const char *field_base(const Trainer *t)
+{
+    return trainer_carries(t) && !t->program->recipe->has_master
+               ? "field == WEIGHTS && group->far ? s->rank->dram : s->arena"
+               : "s->arena";
+}
 
 void trainer_print_boxes(Trainer *t, Emit *out)
 {
@@ -316,13 +356,14 @@ void trainer_print_boxes(Trainer *t, Emit *out)
         emit_line(
             out,
             "n += lp_part_cut(&whole, from - first, to - first, field >= MASTER ? (float *)(%s "
-            "+ address) + bucket->share_begin + (from - begin) : lp_home(s->arena, address, "
+            "+ address) + bucket->share_begin + (from - begin) : lp_home(%s, address, "
             "s->index, bucket, home, from), ret_parts + n);",
-            trainer_state_base(t));
+            trainer_state_base(t), field_base(t));
     else
         emit_line(out,
-                  "n += lp_part_cut(&whole, from - first, to - first, lp_home(s->arena, address, "
-                  "s->index, bucket, home, from), ret_parts + n);");
+                  "n += lp_part_cut(&whole, from - first, to - first, lp_home(%s, address, "
+                  "s->index, bucket, home, from), ret_parts + n);",
+                  field_base(t));
     emit_close(out, "");
     emit_close(out, "");
     emit_line(out, "return n;");

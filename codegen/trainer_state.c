@@ -209,19 +209,32 @@ void trainer_print_hops_out(Trainer *t, Emit *out, int s)
 /* Group and bucket as the update finds them: their state is in a slot of the arena. */
 void trainer_print_near(Trainer *t, Emit *out, int s)
 {
-    if (!trainer_state_away(t))
+    if (!trainer_state_away(t) && !trainer_carries(t))
         return;
     static const char *const field[] = {"moment1", "moment2", "master"};
-    emit_comment(out, "As the update finds them: their state is in a slot of the arena.");
+    emit_comment(out, trainer_state_away(t)
+                          ? "As the update finds them: their state is in a slot of the arena."
+                          : "As the update finds them.");
     emit_line(out, "LpGroup near_group = *group;");
-    emit_line(out, "LpBucket near_bucket = *bucket;");
-    for (int f = 0; f < state_fields(t->program); f++)
+    emit_line(out, "%sLpBucket near_bucket = *bucket;", trainer_state_away(t) ? "" : "const ");
+    for (int f = 0; f < state_fields(t->program) && trainer_state_away(t); f++)
         emit_line(out, "near_group.%s = stage%d_state(s, b, %d, 0) - s->arena;", field[f], s, f);
-    emit_line(out, "near_bucket.share_begin = 0;");
+    if (trainer_state_away(t))
+        emit_line(out, "near_bucket.share_begin = 0;");
 }
 
 void trainer_print_publish(Trainer *t, Emit *out, int s, const char *how, const char *where)
 {
+    if (!trainer_state_away(t) && trainer_carries(t)) {
+        emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);",
+                  s);
+        emit_line(out,
+                  "lp_real_store(bucket->share_elements, lp_home_weight(%s, s->index, group, "
+                  "bucket, begin), (const float *)arena_at(s, group->master) + "
+                  "bucket->share_begin);",
+                  trainer_weight_base(t));
+        return;
+    }
     if (!trainer_state_away(t)) {
         emit_line(out,
                   "lp_publish_%s(%s, group, bucket, lp_bucket_share(s->index, stage%d_groups, "
@@ -233,8 +246,10 @@ void trainer_print_publish(Trainer *t, Emit *out, int s, const char *how, const 
     emit_line(
         out,
         "lp_real_store(bucket->share_elements, %s, (const float *)stage%d_state(s, b, %d, %d));",
-        str_eq(how, "cut") ? "lp_home_weight(s->arena, s->index, group, bucket, begin)"
-                           : "(LpReal *)arena_at(s, group->weight) + begin",
+        str_eq(how, "cut")
+            ? arena_printf(t->arena, "lp_home_weight(%s, s->index, group, bucket, begin)",
+                           trainer_weight_base(t))
+            : "(LpReal *)arena_at(s, group->weight) + begin",
         s, FIELD_MASTER, (int)t->plan->memory[KEPT_STATE]);
 }
 

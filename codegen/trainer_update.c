@@ -385,14 +385,17 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
         emit_line(out, "lp_wait(&s->bucket[b]);");
+    trainer_print_carry_in(t, out, s);
     emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);", s);
     emit_line(out, "const LpOptions *o = s->rank->options;");
     emit_line(out,
               "const LpAdam adam = lp_adam(o->beta1, o->beta2, o->eps, o->weight_decay, s->lr, "
               "s->step, s->coef);");
     const char *where = any_cut(t) ? "s->arena, s->index" : "s->arena",
-               *how = any_cut(t) ? "cut" : "share", *near = trainer_state_away(t) ? "&near_" : "";
+               *how = any_cut(t) ? "cut" : "share",
+               *near = trainer_state_away(t) || trainer_carries(t) ? "&near_" : "";
     trainer_print_near(t, out, s);
+    trainer_print_carry_near(t, out, s);
     if (trainer_has_matrices(stage)) {
         emit_line(out, scaled ? "if (!s->skipped && group->matrix)" : "if (group->matrix)");
         emit_line(out, "    stage%d_matrices(s, %sgroup, %sbucket, begin);", s, near, near);
@@ -413,6 +416,7 @@ static void print_update(Trainer *t, Emit *out, int s)
         emit_line(out, "%slp_update_%s(%s, %sgroup, %sbucket, begin, adam);", scaled ? "    " : "",
                   how, where, near, near);
     trainer_print_hops_out(t, out, s);
+    trainer_print_carry_out(t, out, s);
     if (stage_communicates(stage, true))
         print_gather_call(t, out, s);
     emit_close(out, "");

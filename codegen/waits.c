@@ -121,6 +121,8 @@ static Event event_of(const Program *program, const Step *step)
             event.kind = out ? EVENT_SPILL : EVENT_FILL;
             event.bucket = step->link;
         }
+        if (step_carries(step) == KEPT_WEIGHTS)
+            event.kind = EVENT_CARRY;
         break;
     default:
         break;
@@ -174,7 +176,9 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
         place.kind = step->evaluates ? PLACE_EVALUATED : PLACE_WORLD;
         break;
     case STEP_COPY:
-        place.kind = step->bucket == NONE ? PLACE_SPILL : PLACE_HOP;
+        place.kind = step->bucket == NONE                 ? PLACE_SPILL
+                     : step_carries(step) == KEPT_WEIGHTS ? PLACE_CARRY
+                                                          : PLACE_HOP;
         place.which = (int)(step->stream - STREAM_COPY_IN);
         place.index = step->bucket == NONE ? step->link : step->bucket;
         break;
@@ -222,11 +226,11 @@ static int number_of(const Program *program, const Step *step)
 
 static bool is_spill(const Event *event)
 {
-    return event->kind == EVENT_SPILL || event->kind == EVENT_FILL;
+    return event->kind >= EVENT_CARRY && event->kind <= EVENT_FILL;
 }
 
-/* Lanes between memories run in order, so that one wait is enough for what links save; hops of
- * state are named one by one, and stand for themselves. */
+/* Lanes between memories run in order, so that one wait is enough; hops of state are named one by
+ * one, and stand for themselves. */
 static bool wants_spill(const Flight *flight, int64_t seq)
 {
     bool wants = false;

@@ -65,6 +65,7 @@ typedef struct LpGroup {
     int64_t master; /* fp32 weights of the optimizer's share, where weights are stored in 16 bits */
     int share;      /* list that cuts the optimizer's share */
     int owner;      /* list at whose coordinate 0 an element counts for the norm */
+    bool far;       /* the home of its weights is in the host's memory */
     bool home;      /* in the first home stage of tied parameters */
     const LpRun *runs;
     int run_count;
@@ -89,13 +90,13 @@ typedef struct LpBucket {
     int gaps, gap_count; /* of padding in the buffer that is to be cleared */
 } LpBucket;
 
-/* Elements of a group that lie between its blocks. */
 /* Saved values of a link that live in another memory: where they are in the arena and in the
  * host's memory on their way, in a slot of their home; 0 bytes: none. */
 typedef struct LpSpill {
     int64_t near[2], away, bytes;
 } LpSpill;
 
+/* Elements of a group that lie between its blocks. */
 typedef struct LpGap {
     int64_t begin, elements;
 } LpGap;

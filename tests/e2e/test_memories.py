@@ -30,11 +30,15 @@ HOMES = {
     **{memory: {"optimizer_home": memory} for memory in MEMORIES},
     "saved-dram": {"activation_home": "dram"},
     "saved-nvme": {"activation_home": "nvme"},
+    "weights": {"weight_home": "dram"},
+    "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
     "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
 }
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
+    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "weights", "all"]),
+    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "all"]),
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram"]),
     ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-nvme"]),
 ]

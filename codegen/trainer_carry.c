@@ -1,0 +1,161 @@
+/* trainer_carry.c - weights that live in another memory: copies between their home and the buffers
+ * for uses. Nothing of it is printed where they live in the arena. */
+#include "codegen/trainer.h"
+
+static bool stage_carries(const StageProgram *stage)
+{
+    bool any = false;
+    for (int g = 0; g < stage->groups.n; g++)
+        any = any || stage->groups.at[g].far;
+    return any;
+}
+
+bool trainer_carries(const Trainer *t)
+{
+    bool any = false;
+    for (int s = 0; s < t->program->stages; s++)
+        any = any || stage_carries(&t->program->stage[s]);
+    return any;
+}
+
+enum { MAX_DELTAS = 8 };
+
+typedef struct Delta {
+    EventKind kind;
+    Stream stream;
+    int buckets;
+} Delta;
+
+static const char *event_text(Trainer *t, const Delta *delta)
+{
+    return delta->kind == EVENT_FETCH
+               ? "fetch"
+               : arena_printf(t->arena, "carry[%s]",
+                              delta->stream == STREAM_COPY_IN ? "LP_COPY_IN" : "LP_COPY_OUT");
+}
+
+/* Waits for other buckets that share bytes of the buffers, told by how far they are; for all where
+ * that differs too much. */
+void trainer_print_carry_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int lane)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    Delta delta[MAX_DELTAS];
+    int n = 0;
+    bool many = false;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Event *events;
+        Place place = {.kind = kind, .stage = s, .which = lane, .index = b};
+        int count = waits_at(t->waits, &place, &events);
+        for (int e = 0; e < count; e++) {
+            bool fetch = events[e].kind == EVENT_FETCH && kind == PLACE_CARRY;
+            Delta own = {events[e].kind, fetch ? STREAM_WEIGHT : events[e].stream,
+                         events[e].bucket - b};
+            if (!fetch && own.kind != EVENT_CARRY)
+                continue;
+            int k = 0;
+            while (k < n && (delta[k].kind != own.kind || delta[k].stream != own.stream ||
+                             delta[k].buckets != own.buckets))
+                k++;
+            many = many || k == MAX_DELTAS;
+            if (k == n && n < MAX_DELTAS)
+                delta[n++] = own;
+        }
+    }
+    if (many) {
+        emit_open(out, "for (int other = 0; other < LP_COUNT(stage%d_buckets); other++)", s);
+        emit_line(out, "lp_wait(&s->fetch[other]);");
+        emit_line(out, "lp_wait(&s->carry[LP_COPY_IN][other]);");
+        emit_line(out, "lp_wait(&s->carry[LP_COPY_OUT][other]);");
+        emit_close_slim(out);
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        int by = delta[k].buckets;
+        if (by < 0)
+            emit_line(out, "if (b >= %d)", -by);
+        if (by > 0)
+            emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", by, s);
+        const char *index = by == 0  ? "b"
+                            : by > 0 ? arena_printf(t->arena, "b + %d", by)
+                                     : arena_printf(t->arena, "b - %d", -by);
+        emit_line(out, "%slp_wait(&s->%s[%s]);", by ? "    " : "", event_text(t, &delta[k]), index);
+    }
+}
+
+void trainer_print_carry(Trainer *t, Emit *out, int s)
+{
+    if (!stage_carries(&t->program->stage[s]))
+        return;
+    emit_comment(out, "Brings this rank's part of a bucket's weights from the host's memory to its "
+                      "place among them for a use, or takes it home.");
+    emit_open_function(out, "static void stage%d_carry(State *s, int b, bool in)", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
+    emit_line(out, "if (!group->far)");
+    emit_line(out, "    return;");
+    emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, group->weight_cut);");
+    emit_line(out, "const int64_t count = lp_block_count(bucket, group->weight_cut);");
+    emit_line(out, "LpReal *near = (LpReal *)arena_at(s, bucket->fetch) + (begin - "
+                   "bucket->begin);");
+    emit_line(out, "LpReal *home = lp_home_weight(s->rank->dram, s->index, group, bucket, begin);");
+    emit_line(out, "const LpHop lane = in ? LP_COPY_IN : LP_COPY_OUT;");
+    emit_open(out, "if (in)");
+    trainer_print_carry_waits(t, out, s, PLACE_CARRY, 0);
+    emit_close_slim(out);
+    emit_line(out, "lp_wait(&s->carry[lane][b]);");
+    emit_line(out, "const LpCarry piece = {in ? near : home, in ? home : near, count * "
+                   "(int64_t)sizeof(LpReal)};");
+    emit_line(out, "lp_copy(&s->carry[lane][b], lane, &piece, 1);");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
+/* The update steps weights where they were brought to. */
+void trainer_print_carry_in(Trainer *t, Emit *out, int s)
+{
+    if (!stage_carries(&t->program->stage[s]))
+        return;
+    emit_line(out, "stage%d_carry(s, b, true);", s);
+    emit_line(out, "lp_wait(&s->carry[LP_COPY_IN][b]);");
+}
+
+void trainer_print_carry_out(Trainer *t, Emit *out, int s)
+{
+    if (stage_carries(&t->program->stage[s]))
+        emit_line(out, "stage%d_carry(s, b, false);", s);
+}
+
+/* The address that puts a bucket's weights where they were brought to, as homes are counted. */
+void trainer_print_carry_near(Trainer *t, Emit *out, int s)
+{
+    if (!stage_carries(&t->program->stage[s]))
+        return;
+    emit_open(out, "if (group->far)");
+    emit_line(out, "const int64_t first = lp_block_begin(s->index, bucket, group->weight_cut);");
+    emit_line(out, "near_group.weight = bucket->fetch + (first - bucket->begin - "
+                   "lp_home_before(s->index, bucket, group->weight_cut, first)) * "
+                   "(int64_t)sizeof(LpReal);");
+    emit_close_slim(out);
+}
+
+void trainer_print_carry_events(Trainer *t, Emit *out, int buckets)
+{
+    if (trainer_carries(t))
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent carry[2][%d];", buckets),
+                          "of weights, by bucket: LP_COPY_IN, LP_COPY_OUT");
+}
+
+void trainer_print_carry_end(Trainer *t, Emit *out)
+{
+    if (!trainer_carries(t))
+        return;
+    emit_line(out, "for (int b = 0; b < LP_COUNT(s->carry[0]); b++) {");
+    emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
+    emit_line(out, "    lp_wait(&s->carry[LP_COPY_OUT][b]);");
+    emit_line(out, "}");
+}
+
+const char *trainer_weight_base(const Trainer *t)
+{
+    return trainer_carries(t) ? "(group->far ? s->rank->dram : s->arena)" : "s->arena";
+}
