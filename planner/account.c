@@ -202,28 +202,43 @@ static BucketSums bucket_sums(Account *account, int stage)
 
 /* What a chunk's rows do with homes that are cut. */
 typedef struct Homed {
-    int64_t fetches, scatters; /* of each bucket, a step */
-    int64_t stall, fold;       /* ns of all rows */
-    int64_t ns;                /* of all fetches and scatters, but for the last scatters */
+    int64_t rows, scatters; /* of all, and of those that add to gradients, a step */
+    int64_t there[2];       /* forward and other rows that begin where the one before ended */
+    int low, high;          /* links at which they begin, as buckets count them */
+    int64_t stall, fold;    /* ns of all rows */
+    int64_t ns;             /* of all fetches and scatters, but for the last scatters */
 } Homed;
+
+/* How often the weights of a bucket come: in every row, but where they are there from the row
+ * before.
+ */
+static int64_t fetches_of(const Homed *homed, const StageBucket *bucket)
+{
+    return homed->rows - (bucket->close_link == homed->low ? homed->there[0] : 0) -
+           (bucket->open_link == homed->high ? homed->there[1] : 0);
+}
 
 static Homed homed_of(const Account *account, int chunk)
 {
     const Order *order = account->family->order;
     const StageCost *cost = family_chunk(account->family, account->first_link, chunk);
-    Homed homed = {0};
+    const int *first_link = account->first_link;
+    int begin = family_begin(account->family, first_link[chunk], first_link[chunk + 1]);
+    Homed homed = {.low = begin, .high = begin + first_link[chunk + 1] - first_link[chunk] - 1};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
         bool adds = row->part == PART_B || row->part == PART_W;
         if (row->chunk != chunk)
             continue;
-        homed.fetches++;
+        homed.rows++;
+        homed.there[row->part != PART_F] +=
+            row->begins == BEGINS_THERE || row->begins == BEGINS_OWN;
         homed.scatters += adds;
         homed.stall += cost->stall_ns[row->part];
         homed.fold += adds ? cost->fold_ns : 0;
     }
     for (int b = 0; b < cost->buckets; b++)
-        homed.ns += homed.fetches * cost->bucket[b].fetch_ns +
+        homed.ns += fetches_of(&homed, &cost->bucket[b]) * cost->bucket[b].fetch_ns +
                     (homed.scatters - 1) * cost->bucket[b].scatter_ns;
     return homed;
 }
@@ -300,10 +315,14 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
         add_path(account, stage, STREAM_GRADIENT, &group->reduce, 1, block, gradient, waited,
                  reduce);
         add_hops(account, stage, bucket);
+        int64_t fetches = fetches_of(&homed, bucket);
+        for (int64_t i = 0; bucket->far && i < fetches + 2; i++)
+            add_hop(account, stage, MEMORY_HBM, i <= fetches, kept_text[KEPT_WEIGHTS],
+                    bucket->carry_bytes, 0);
         add_path(account, stage, STREAM_GRADIENT, &group->gather, 1, bucket->share_elements, weight,
                  gathered, gather);
-        add_path(account, stage, STREAM_WEIGHT, &group->fetch, homed.fetches, home, weight,
-                 homed.stall, homed.ns);
+        add_path(account, stage, STREAM_WEIGHT, &group->fetch, fetches, home, weight, homed.stall,
+                 homed.ns);
         add_matrices(account, stage, bucket);
     }
 }

@@ -40,7 +40,7 @@ static bool is_possible(const Space *space, const Pins *pins)
     if (divided.ranges > 0 && !parts_possible(problem, &divided))
         return false;
     if (info->flows && pins->home[KEPT_STATE] > MEMORY_HBM && space->pins->home[KEPT_STATE] < 0)
-        return false;
+        return false; /* nor weights, which leave after state */
     if (pins->table)
         return pins->table->stages == pins->pp && pins->table->micros == micros &&
                chunks <= problem->net->chain.n;
@@ -124,6 +124,14 @@ static void add_experts(Space *space, Pins *pins)
     }
 }
 
+/* Weights leave the device after state, where each rank takes home what it has stepped. */
+static bool weights_may(const Space *space, const Pins *pins)
+{
+    bool even = pins->dp * pins->cp == 1 || pins->zero == 0 ||
+                (pins->zero == 3 && pins->shard <= SHARD_NODE);
+    return even && space->problem->job.muon.steps == 0;
+}
+
 /* Homes in other memories: what a pin says, else the device's and those that the problem allows,
  * one memory for all that leaves the device. Nothing waits for state where steps flow: it stays. */
 static void add_homes(Space *space, Pins *pins)
@@ -139,6 +147,9 @@ static void add_homes(Space *space, Pins *pins)
                 pins->home[k] = pin >= 0 ? pin : away ? far : MEMORY_HBM;
                 good = good && (!away || (pin < 0 && allowed));
             }
+            if (set >> KEPT_WEIGHTS & 1)
+                good =
+                    good && far == MEMORY_DRAM && set >> KEPT_STATE & 1 && weights_may(space, pins);
             if (good)
                 add_experts(space, pins);
         }

@@ -363,6 +363,8 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
     if (pins->recompute != 1)
         kept = (link->kept - link->rows) / pins->tp +
                link->rows / pins->tp / 1000 * (ep > 1 ? room_permille(form->net, pins) : 1000);
+    if (pins->home[KEPT_WEIGHTS] > MEMORY_HBM)
+        weights = 0;
     *ret_static = weights * dtype_bytes(recipe->weight) +
                   gradients * dtype_bytes(recipe->gradient) + shared * state;
     *ret_saved = (inputs + kept) / pins->cp * pins->micro_batch * dtype_bytes(recipe->activation);

@@ -174,7 +174,7 @@ static const char *what_moves(const Step *step)
     case STEP_TIED:
         return "tied gradients";
     case STEP_COPY:
-        return step->bucket == NONE ? kept_text[KEPT_SAVED] : "optimizer state";
+        return step_carries(step) == KEPT_STATE ? "optimizer state" : kept_text[step_carries(step)];
     case STEP_MOVE:
         if (step->inst)
             return step->bucket == NONE ? inst_traffic(step->body, step->inst) : traffic_matrices;

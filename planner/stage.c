@@ -205,6 +205,12 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 
 /* ---- buckets ---- */
 
+/* Do the weights of a group live in another memory? */
+static bool is_far(const Family *family, const StageGroup *group)
+{
+    return family->memory[KEPT_WEIGHTS] != MEMORY_HBM && !group->matrix && !group->whole;
+}
+
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
                                int open_link, int64_t filled, int runs, StageCost *cost)
 {
@@ -236,6 +242,14 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .fetch_ns = stage_flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
     };
+    if (is_far(family, group)) {
+        const Cluster *cluster = family->problem->cluster;
+        Memory home = family->memory[KEPT_WEIGHTS];
+        bucket->far = true;
+        bucket->carry_bytes = elements / group->weight_share * weight;
+        bucket->carry_in_ns = price_copy(cluster, home, MEMORY_HBM, bucket->carry_bytes);
+        bucket->carry_out_ns = price_copy(cluster, MEMORY_HBM, home, bucket->carry_bytes);
+    }
     if (group->matrix) { /* the first rank has no padding before the others do */
         bucket->matrix = group->matrix;
         bucket->matrices = (filled < share ? filled : share) / group->matrix->unit;
@@ -348,7 +362,8 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         const StageGroup *group = &groups->at[g];
         int64_t share = group->elements / group->share;
         Group sized = {.elements = group->elements};
-        cost->weight_bytes += home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
+        *(is_far(family, group) ? &cost->far_weight_bytes : &cost->weight_bytes) +=
+            home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
         cost->gradient_bytes +=
             home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
         if (family->memory[KEPT_STATE] == MEMORY_HBM)

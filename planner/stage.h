@@ -40,7 +40,9 @@ typedef struct StageBucket {
     int64_t ready_ns, reduce_ns, reduced_ns;
     int64_t ready_whole_ns; /* in a row of I and W together */
     int64_t sumsq_ns, update_ns, gather_ns;
-    int64_t fetch_ns;            /* its weights for a use */
+    int64_t fetch_ns;                               /* its weights for a use, */
+    bool far;                                       /* which live in another memory: */
+    int64_t carry_bytes, carry_in_ns, carry_out_ns; /* this rank's part, on its way */
     int64_t scatter_ns, fold_ns; /* its gradients in every micro-batch, and what is added of those
                                     before it; the last one's is part of reduce_ns */
     int64_t share_bytes;         /* of gradients, for the tied sum */
@@ -65,7 +67,8 @@ typedef struct StageCost {
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
                                                                            share */
     int64_t field_bytes;               /* of state on its way: the largest field of a bucket */
-    int64_t home_bytes;                /* of state in another memory */
+    int64_t home_bytes;                /* of state in another memory, */
+    int64_t far_weight_bytes;          /* and of weights */
     int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
     int64_t stride[RING_COUNT];        /* bytes of a slot */
     int buckets;

@@ -100,6 +100,7 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
 static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
 {
     int64_t bytes = memory == family->memory[KEPT_STATE] ? cost->home_bytes : 0;
+    bytes += memory == family->memory[KEPT_WEIGHTS] ? cost->far_weight_bytes : 0;
     for (int ring = 0; ring < RING_COUNT; ring++)
         if (ring_away(family, ring) && memory == family->memory[KEPT_SAVED])
             bytes += cost->stride[ring] * family->order->slots[ring][chunk];

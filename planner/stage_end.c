@@ -126,7 +126,7 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
     }
     ret->update_ns = num_larger(compute, gather);
     ret->copy_ns = 0;
-    if (family->memory[KEPT_STATE] != MEMORY_HBM) {
+    if (family->memory[KEPT_STATE] != MEMORY_HBM || family->memory[KEPT_WEIGHTS] != MEMORY_HBM) {
         int64_t end = stage_update_end(family, buckets.at, buckets.n, begin) - begin;
         ret->copy_ns = end - ret->update_ns;
         ret->update_ns = end;

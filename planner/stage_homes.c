@@ -54,7 +54,7 @@ static Area place_area(Arena *scratch, const Family *family, const StageCost *co
     for (int b = 0; b < cost->buckets; b++) {
         const StageBucket *bucket = &cost->bucket[b];
         const Group *group = bucket->group;
-        if (weights ? group->weight_share.n > 0 : group->buffered)
+        if (weights ? bucket->far || group->weight_share.n > 0 : group->buffered)
             life[n++] =
                 bucket_life(b, bucket->close_link, bucket->open_link, end - 1, bucket->elements,
                             dtype_bytes(weights ? recipe->weight : recipe->gradient));
@@ -117,7 +117,7 @@ typedef struct HomeRow {
     bool turns;         /* backward follows at once upon its forward */
     int micros;
     int64_t clock; /* of compute */
-    int64_t weight_stream, gradient_stream;
+    int64_t weight_stream, gradient_stream, carry_stream;
     int64_t *used, *scattered; /* per bucket: its weights were used last, its gradients are home */
     int64_t stall, fold;
     int64_t copied;  /* waits for saved values on their way */
@@ -127,10 +127,14 @@ typedef struct HomeRow {
 /* All that link i is the first to use, one after the other. */
 static int64_t fetches_of(const StageCost *cost, const Ends *ends, bool forward, int i)
 {
-    int64_t ns = 0;
-    for (int b = next_first(ends, forward, i, NONE); b != NONE; b = next_first(ends, forward, i, b))
-        ns += cost->bucket[b].fetch_ns;
-    return ns;
+    int64_t carried = 0, fetched = 0;
+    for (int b = next_first(ends, forward, i, NONE); b != NONE;
+         b = next_first(ends, forward, i, b)) {
+        carried += cost->bucket[b].carry_in_ns;
+        if (cost->bucket[b].fetch_ns)
+            fetched = num_larger(fetched, carried) + cost->bucket[b].fetch_ns;
+    }
+    return num_larger(carried, fetched);
 }
 
 /* Weights that link i is the first to use must have come; they come as soon as the stream is free
@@ -142,11 +146,15 @@ static void fetch_weights(HomeRow *row, int i)
          b = next_first(row->ends, row->forward, i, b)) {
         if (!row->weights.bytes[b])
             continue;
-        int64_t start = row->weight_stream;
+        const StageBucket *bucket = &row->cost->bucket[b];
+        int64_t ready = INT64_MIN;
         for (int k = 0; k < NEAR; k++)
-            start = num_larger(start, row->used[row->weights.near[b][k]]);
-        row->weight_stream = start + row->cost->bucket[b].fetch_ns;
-        wait = num_larger(wait, row->weight_stream);
+            ready = num_larger(ready, row->used[row->weights.near[b][k]]);
+        if (bucket->far)
+            ready = row->carry_stream = num_larger(row->carry_stream, ready) + bucket->carry_in_ns;
+        if (bucket->fetch_ns || !bucket->far)
+            ready = row->weight_stream = num_larger(row->weight_stream, ready) + bucket->fetch_ns;
+        wait = num_larger(wait, ready);
     }
     row->stall += wait - row->clock;
     row->clock = wait;
@@ -219,6 +227,7 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
     row.spill = spill_run_behind(scratch, before->spill, before->clock);
     row.weight_stream -= before->clock;
     row.gradient_stream -= before->clock;
+    row.carry_stream -= before->clock;
     row.used = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.scattered = ARENA_ARRAY(scratch, int64_t, n + 1);
     for (int b = 0; b < n; b++) {
@@ -232,7 +241,7 @@ static bool any_cut(const StageCost *cost)
 {
     bool any = false;
     for (int b = 0; b < cost->buckets; b++)
-        any = any || cost->bucket[b].group->buffered;
+        any = any || cost->bucket[b].far || cost->bucket[b].group->buffered;
     return any; /* weights are cut where gradients are */
 }
 

@@ -35,6 +35,14 @@ static void run_hop(Lanes *lanes, const Hop *hop)
     lanes->end[near][hop->in][b] = *clock;
 }
 
+/* Weights to their update, on the lane of the device, or back. */
+static int64_t run_carry(Lanes *lanes, bool in, int64_t ns, int64_t ready)
+{
+    int64_t *clock = &lanes->clock[MEMORY_HBM][in];
+    *clock = num_larger(*clock, ready) + ns;
+    return *clock;
+}
+
 static void run_hops(Lanes *lanes, int at, bool in)
 {
     Hop hop[MAX_HOPS];
@@ -61,14 +69,18 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
         run_hops(&lanes, b, true);
         if (lanes.home != MEMORY_HBM)
             compute = num_larger(compute, lanes.end[MEMORY_HBM][true][b]);
+        if (bucket[b]->far)
+            compute = num_larger(compute, run_carry(&lanes, true, bucket[b]->carry_in_ns, begin));
         compute += bucket[b]->update_ns;
         lanes.stepped[b] = compute;
         run_hops(&lanes, b, false);
+        if (bucket[b]->far)
+            run_carry(&lanes, false, bucket[b]->carry_out_ns, compute);
         if (bucket[b]->gather_ns)
             gather = num_larger(gather, compute) + bucket[b]->gather_ns;
     }
     int64_t end = num_larger(compute, gather);
-    for (int m = 0; m < (int)lanes.home; m++)
+    for (int m = 0; m <= (int)lanes.home; m++)
         end = num_larger(end, lanes.clock[m][false]);
     arena_free(scratch);
     return end;

@@ -394,6 +394,12 @@ static const Case far[] = {
     {"llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16", "tp=8,sp=1,zero=1,optimizer_home=nvme"},
     {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16",
      "tp=2,sp=1,dp=4,pp=2,zero=1,optimizer_home=dram,activation_home=nvme"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,weight_home=dram"},
+    {"llama-10m", "host", 2, 8, 128, "bf16", "dp=2,zero=3,weight_home=dram"},
+    {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16",
+     "dp=32,zero=3,recompute=full,weight_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 8, 8192, "bf16",
+     "dp=8,zero=3,recompute=full,weight_home=dram,optimizer_home=dram"},
 };
 enum { FAR = sizeof far / sizeof *far };
 
@@ -410,7 +416,7 @@ static void test_far_homes_agree(void **state)
         double apart = off(segment, steps->step_ns);
         bool cuts = made.plan->weight_atoms != 0; /* rows then wait for two things at once */
         if (apart > (cuts ? 0.03 : 0.01))
-            fail_msg("%s %s: segments %lld ns, Steps %lld ns\n", far[i].model, far[i].pins,
+            fail_msg("%s %s: segments %lld ns, Steps %lld ns", far[i].model, far[i].pins,
                      (long long)segment, (long long)steps->step_ns);
         worst = apart > worst ? apart : worst;
         StepTimes *account = account_plan(made.arena, made.family, first);
@@ -419,6 +425,7 @@ static void test_far_homes_agree(void **state)
             StageBytes bytes = family_bytes(made.family, first, s);
             const StageProgram *stage = &made.program->stage[s];
             assert_int_equal(bytes.state, stage->group_bytes[2]);
+            assert_int_equal(bytes.weights, stage->group_bytes[0]);
             assert_true(bytes.all >= stage->arena_bytes);
             assert_true(off(bytes.all, stage->arena_bytes) < 0.07); /* rings of GPipe's edges */
             Memory home = made.plan->memory[KEPT_SAVED];
