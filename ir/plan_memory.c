@@ -29,7 +29,7 @@ char *plan_memory_words(Arena *arena, const Plan *plan, Memory memory)
             bool here = passes ? plan->memory[k] > memory : plan->memory[k] == memory;
             if (!here)
                 continue;
-            const char *joint = n++ ? " and " : text.n ? ", " : "";
+            const char *joint = n++ || text.n ? ", " : "";
             str_putf(&text, "%s%s%s", joint, passes && n == 1 ? "slots for " : "", kept_text[k]);
         }
         if (passes && n)

@@ -225,8 +225,9 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_putf(&text, ", ZeRO-%s (optimizer in %s)",
                  pins->home[KEPT_STATE] == MEMORY_DRAM ? "Offload" : "Infinity",
                  memory_text[pins->home[KEPT_STATE]]);
-    if (pins->home[KEPT_SAVED] > MEMORY_HBM)
-        str_putf(&text, ", activations in %s", memory_text[pins->home[KEPT_SAVED]]);
+    for (int k = KEPT_SAVED; k < KEPT_COUNT; k++)
+        if (pins->home[k] > MEMORY_HBM)
+            str_putf(&text, ", %s in %s", kept_short[k], memory_text[pins->home[k]]);
     if (pins->sp)
         str_put(&text, brief ? ", SP" : ", sequence parallel");
     if (pins->tp > 1 && pins->tp_by == CROSS_RING)

@@ -145,9 +145,11 @@ static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
 {
     if (look->plan->memory[kept] != memory)
         return false;
-    str_putf(says, "%s in %s, brought to %s and back",
-             kept == KEPT_SAVED ? "what layers keep for backward" : "optimizer state",
-             memory_text[memory], kept == KEPT_SAVED ? "it" : "the update");
+    static const char *const what[KEPT_COUNT] = {"optimizer state", "what layers keep for backward",
+                                                 "weights"};
+    static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update"};
+    str_putf(says, "%s in %s, brought to %s and back", what[kept], memory_text[memory],
+             whither[kept]);
     return true;
 }
 
@@ -159,6 +161,11 @@ static bool is_offload(const Look *look, Str *says)
 static bool is_infinity(const Look *look, Str *says)
 {
     return lives_in(look, KEPT_STATE, MEMORY_NVME, says);
+}
+
+static bool is_carried(const Look *look, Str *says)
+{
+    return lives_in(look, KEPT_WEIGHTS, MEMORY_DRAM, says);
 }
 
 static bool is_spilled(const Look *look, Str *says)
@@ -496,6 +503,7 @@ static const Recognition recognitions[] = {
     {"offload", "ZeRO-Offload", is_offload},
     {"infinity", "ZeRO-Infinity", is_infinity},
     {"activation_offload", "activation offload", is_spilled},
+    {"weight_offload", "weight offload", is_carried},
     {"ring", "ring reduction", by_ring},
     {"tree", "tree reduction", by_tree},
     {"hierarchical", "hierarchical reduction", by_hierarchy},
