@@ -298,7 +298,7 @@ int cmd_plan(int argc, char **argv)
          "stop the search after this long and say what gap is left: 500ms, 2s", false},
         {"only", "SECTION,...", "of the report: head, named, search, 1 to 6, ladder", false},
         {"offload", "MEMORY",
-         "the search may keep optimizer state, activations and weights in dram, or in\n"
+         "the search may keep state, activations and weights in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
         {"refine", NULL,
@@ -343,8 +343,8 @@ int cmd_plan(int argc, char **argv)
             "host's\n"
             "memory or in files (the trainer's --offload-dir), and brings it to the update;\n"
             "activation_home does the same with what forward saves for backward, and "
-            "weight_home=dram with\n"
-            "weights (zero=3 or 0), which come for each use.\n"
+            "weight_home=dram\n"
+            "with weights (zero=3 or 0), which come for each use.\n"
             "recompute=full makes a layer's forward again in backward, selective what sets "
             "positions against\n"
             "each other, and names joined by + what they name: kinds of ops, or values of the "
