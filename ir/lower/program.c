@@ -9,6 +9,7 @@
 #include "ir/lower/layout.h"
 #include "ir/lower/link.h"
 #include "ir/lower/matrix_row.h"
+#include "ir/lower/spill.h"
 #include "ir/lower/walk.h"
 #include "ir/optimizer.h"
 
@@ -377,26 +378,6 @@ static void mark_resumed(Program *program)
     }
 }
 
-/* A whole backward that is the next row of its stage after its forward. */
-static void mark_turns(Program *program)
-{
-    if (program->plan->memory[KEPT_SAVED] == MEMORY_HBM)
-        return; /* nobody asks */
-    for (int s = 0; s < program->stages; s++) {
-        Entry *before = NULL;
-        for (int i = 0; i < program->stage[s].table.n; i++) {
-            Entry *entry = &program->stage[s].table.at[i];
-            if (entry->kind != ENTRY_COMPUTE)
-                continue;
-            if (before && before->part == PART_F && entry->part == PART_B &&
-                before->chunk == entry->chunk && before->micro == entry->micro &&
-                before->ahead == entry->ahead)
-                before->turns = entry->turns = true;
-            before = entry;
-        }
-    }
-}
-
 /* Rows of a chunk so far. */
 typedef struct Counts {
     int forwards, weights;
@@ -596,7 +577,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
         flow_tables(program, schedule, times);
     else
         make_tables(program, schedule, times);
-    mark_turns(program);
+    spill_mark_turns(program);
     put_evaluations(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");

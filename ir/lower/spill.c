@@ -49,6 +49,25 @@ int64_t spill_address(const Program *program, const StageProgram *stage, int lin
     return ring->base + ring->stride * ring_slot(ring, number) + at->away_offset[kind];
 }
 
+void spill_mark_turns(Program *program)
+{
+    if (program->plan->memory[KEPT_SAVED] == MEMORY_HBM)
+        return; /* nobody asks */
+    for (int s = 0; s < program->stages; s++) {
+        Entry *before = NULL;
+        for (int i = 0; i < program->stage[s].table.n; i++) {
+            Entry *entry = &program->stage[s].table.at[i];
+            if (entry->kind != ENTRY_COMPUTE)
+                continue;
+            if (before && before->part == PART_F && entry->part == PART_B &&
+                before->chunk == entry->chunk && before->micro == entry->micro &&
+                before->ahead == entry->ahead)
+                before->turns = entry->turns = true;
+            before = entry;
+        }
+    }
+}
+
 /* The area of a memory that the blocks pass through: its bytes, and the place of each. */
 static int64_t place_blocks(const StageProgram *stage, const Chunk *chunk, SavedKind kind,
                             Memory memory, int64_t *ret_offset)

@@ -22,6 +22,9 @@
 
 enum { SPILL_STAYS = 3 }; /* links whose places on the device differ */
 
+/* Fills Entry.turns of all tables: whole backwards that are the next row of their stage after their
+ * forward. */
+void spill_mark_turns(Program *program);
 /* Do blocks of this kind travel? */
 bool spill_kind(const Program *program, SavedKind kind);
 /* Bytes of a link's block as hops carry it: in grains where its home is a file. */
