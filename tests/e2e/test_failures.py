@@ -28,6 +28,7 @@ PLANS = {
     "four": {"dp": 2, "tp": 2, "zero": 1},
     "cross": {"tp": 2, "pp": 2, "sp": 1},
 }
+FLOW = {"pp": 2, "schedule": "2bw"}  # steps flow into each other: gradients are of stale weights
 
 
 class Job:
@@ -122,7 +123,7 @@ class Failures:
         self.trainer = {}
         model = shop.path / "model.json"
         model.write_text(json.dumps(CONFIG))
-        for name, pins in PLANS.items():
+        for name, pins in {**PLANS, "flow": FLOW}.items():
             plan = e2e.plan(model, pins, shop.path / f"{name}.json", 8, 16)
             self.trainer[name] = shop.path / name
             e2e.build(plan, self.trainer[name], shop.cache, "--no-check", flags="-O1")
@@ -211,6 +212,28 @@ class Failures:
         if e2e.digest(saved) != e2e.digest(again):
             raise Failed(f"the weights saved after {steps} steps are not those of {steps} steps")
         print(f"#   saved {steps} steps' weights within {seconds:.1f} s")
+
+    def flow_stopped(self):
+        """Steps that have begun somewhere are ended; what is left resumes as if it had drained on its own."""
+        options = ["--data", self.text, "--schedule", "constant", "--warmup", 1]
+        kept = self.shop.path / "flow-kept"
+        job = Job(self.trainer["flow"], self.log("flow-stopped"), *options, "--steps", LONG, "--checkpoint", kept)
+        job.wait_steps(3)
+        job.process.send_signal(signal.SIGTERM)
+        status, seconds, _, err = job.end(60)
+        if status != 0 or err.strip() or job.left():
+            raise Failed(f"status {status}, still there: {job.left()}\n{err}")
+        steps, bits = job.steps(), []
+        for how, more in {"rest": ["--resume", kept],
+                          "whole": ["--checkpoint", self.shop.path / "flow-other", "--checkpoint-every",
+                                    steps]}.items():
+            saved = self.shop.path / f"flow-{how}.safetensors"
+            log = e2e.train(self.trainer["flow"], self.log(f"flow-{how}"), *options, "--steps", steps + 4,
+                            "--save", saved, *more)
+            bits.append(([r["loss"] for r in log][-4:], e2e.digest(saved)))
+        if bits[0] != bits[1]:
+            raise Failed(f"after {steps} steps it goes on otherwise: {bits}")
+        print(f"#   kept {steps} steps within {seconds:.1f} s")
 
     # ---- wrong from the start ----
 
@@ -320,6 +343,7 @@ def main():
         tap.case("SIGTERM saves, one rank", jobs.stopped, "one", signal.SIGTERM)
         tap.case("SIGTERM saves, four ranks", jobs.stopped, "four", signal.SIGTERM)
         tap.case("SIGINT saves, two stages", jobs.stopped, "two", signal.SIGINT)
+        tap.case("SIGTERM drains steps that flow into each other", jobs.flow_stopped)
         tap.case("a wrong world is refused with the right command", jobs.wrong_world)
         tap.case("missing data", jobs.missing_data)
         tap.case("missing weights", jobs.missing_weights)
