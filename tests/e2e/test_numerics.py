@@ -146,7 +146,9 @@ class Bench:
                 worst = max(worst, math.sqrt(up / down))
             if got[name][0] != shape:
                 raise Failed(f"{name} has another shape")
-            if len(shape) == 1 and rounded(got[name][1]) > 0.1:  # by chance one of 4096 is
+            # Gains: products of fp32. Biases are sums of what is stored, with few bits where they cancel.
+            gain = len(shape) == 1 and "bias" not in name
+            if gain and rounded(got[name][1]) > 0.1:  # by chance one of 4096 is
                 raise Failed(f"the gradient of {name} was rounded to 16 bits as it was summed")
         print(f"gradient {math.sqrt(off / whole):.1e}, worst tensor {worst:.1e}")
         if not math.sqrt(off / whole) <= 12 * unit or not worst <= 40 * unit:
