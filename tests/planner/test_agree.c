@@ -468,6 +468,10 @@ static void test_layers_that_differ(void **state)
         assert_true(plan->part != NULL && net->classes.n > problem->net->classes.n);
         Pins said = pins_of_plan(plan, net);
         assert_true(said.ranges > 0);
+        Net *again_net; /* and what it is said by makes it again */
+        Plan *again = plan_make(problem, &said, NULL, &again_net);
+        assert_non_null(again);
+        assert_string_equal(plan_text(arena, again, again_net), plan_text(arena, plan, net));
         const Program *program = program_build(arena, plan, net, NULL, NULL);
         Problem own = problem_of_plan(arena, plan, net);
         Family *family = family_of_plan(arena, &own, plan, net);
