@@ -103,6 +103,18 @@ static void check_rows(Trainer *t)
     }
 }
 
+/* Two places of the model read it: files may have it twice. */
+static bool is_tied(const Trainer *t, const NetParam *param)
+{
+    const Graph *graph = t->net->classes.at[param->class];
+    ValueId value = graph->params.at[param->param].value;
+    int places = param->uses - 1;
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int i = 0; graph->nodes.at[n].seg == SEG_FORWARD && i < graph->nodes.at[n].ins; i++)
+            places += graph->nodes.at[n].in[i] == value;
+    return places > 1;
+}
+
 /* ---- tables ---- */
 
 static void print_tensors(Trainer *t, Emit *out)
@@ -125,7 +137,7 @@ static void print_tensors(Trainer *t, Emit *out)
         emit_line(out, "{\"%s\", %d, {%s}, %s, %.9g, %s},", tensor_name(t, net_param),
                   param->stored, dims.at, fill_of(param),
                   param->init == INIT_NORMAL ? param->std : 0.0,
-                  net_param->uses > 1 ? "true" : "false");
+                  is_tied(t, net_param) ? "true" : "false");
     }
     out->depth--;
     emit_line(out, "};");

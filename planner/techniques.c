@@ -7,7 +7,8 @@
  * that overlap); Liu et al. 2023 (ring attention), Jacobs et al. 2023 (Ulysses), Fang & Zhao 2024
  * (both), Brandon et al. 2023 (orders of the sequence); Lepikhin et al. 2020 (GShard), Fedus et al.
  * 2021 (Switch); Chen et al. 2016 (recomputation); Micikevicius et al. 2018 (mixed precision);
- * Jordan et al. 2024 (Muon). Schedules: ir/lower/schedule.h; sums: ir/lower/link.c. */
+ * Jordan et al. 2024 (Muon); DeepSeek-AI 2024 (multi-token prediction). Schedules:
+ * ir/lower/schedule.h; sums: ir/lower/link.c. */
 #include "planner/techniques.h"
 
 #include <string.h>
@@ -473,6 +474,17 @@ static bool is_divided(const Look *look, Str *says)
     return says->n > 0;
 }
 
+/* Labels further than the next token. */
+static bool looks_ahead(const Look *look, Str *says)
+{
+    int losses = net_losses(look->net);
+    if (losses == 1)
+        return false;
+    str_putf(says, "losses of %d further token%s beside the next one's", losses - 1,
+             losses == 2 ? "" : "s");
+    return true;
+}
+
 static bool is_hybrid(const Look *look, Str *says)
 {
     AtomSet sequence = (AtomSet)(look->heads | look->ring | look->gather);
@@ -530,6 +542,7 @@ static const Recognition settings[] = {
     {"recompute_selective", "selective recomputation", remakes_some},
     {"mixed", "mixed precision", is_mixed},
     {"muon", "Muon", is_muon},
+    {"mtp", "multi-token prediction", looks_ahead},
     {"layers", "layers that differ", is_divided},
     {"hybrid", "hybrid", is_hybrid},
 };

@@ -156,15 +156,6 @@ static bool is_buffer(const LpEntry *entry)
     return false;
 }
 
-/* The tied tensor that an entry of another name may be, or -1. */
-static int tied_of(const LpStored *stored, const LpEntry *entry)
-{
-    for (int i = 0; i < stored->count; i++)
-        if (stored->tensors[i].tied && same_shape(&stored->tensors[i], entry))
-            return i;
-    return -1;
-}
-
 static void compare_tensor(Report *report, const LpTensor *tensor, const LpEntry *entry)
 {
     char line[512], model[160], file[200] = "";
@@ -207,17 +198,23 @@ static void compare_unknown(Report *report, const LpStored *stored, const LpWeig
                             const LpEntry *const *entries, const LpEntry *entry)
 {
     char line[1024], shape[200];
-    int tied = tied_of(stored, entry);
-    const LpEntry *first = tied >= 0 ? entries[tied] : NULL;
-    bool comparable = first && same_shape(&stored->tensors[tied], first) && first->type->load &&
-                      entry->type->load;
-    if (is_buffer(entry) || (comparable && same_contents(weights, first, entry)))
+    int other = -1; /* a tied tensor that it is no copy of */
+    if (is_buffer(entry))
         return;
+    for (int i = 0; i < stored->count; i++) {
+        const LpEntry *first = entries[i];
+        bool comparable = stored->tensors[i].tied && first && first->type->load &&
+                          entry->type->load && same_shape(&stored->tensors[i], entry) &&
+                          same_shape(&stored->tensors[i], first);
+        if (comparable && same_contents(weights, first, entry))
+            return;
+        other = comparable ? i : other;
+    }
     put_shape(shape, sizeof shape, entry->dims, entry->ndims);
     int n = snprintf(line, sizeof line, "\n  unknown to the model: %.200s %s", entry->name, shape);
-    if (comparable)
+    if (other >= 0)
         snprintf(line + n, sizeof line - (size_t)n, ", and not equal to %.200s, which is tied",
-                 stored->tensors[tied].name);
+                 stored->tensors[other].name);
     report_add(report, line);
 }
 

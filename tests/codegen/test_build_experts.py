@@ -203,6 +203,31 @@ def check_names(folder, name, what):
     return report(not wrong and not marks, what + ": names and shapes in files", "%s %s" % (wrong, marks) if wrong or marks else "")
 
 
+def rewritten(source, target, copies):
+    """The file with some of its tensors once more under other names."""
+    data = source.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    head, body = json.loads(data[8:8 + length]), data[8 + length:]
+    for name, of, change in copies:
+        begin, end = head[of]["data_offsets"]
+        head[name] = {**head[of], "data_offsets": [len(body), len(body) + end - begin]}
+        body += bytes(b ^ change for b in body[begin:end])
+    text = json.dumps(head).encode()
+    target.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def check_copies(folder, what, virtual):
+    """DeepSeek-V3's files have embedding and head twice, the second time with the layer that looks further."""
+    first = [("layers.3.embed_tokens.weight", "embed.weight", 0), ("layers.3.shared_head.head.weight", "lm_head.weight", 0)]
+    words = [folder / "built/trainer", *virtual, "--eval-only", "--eval-data", folder / "tokens.bin", "--init", folder / "twice"]
+    rewritten(folder / "weights", folder / "twice", first)
+    code, out, err = run(*words)
+    report(code == 0 and "eval step" in out, what + ": copies in files", "" if code == 0 else out + err)
+    rewritten(folder / "weights", folder / "twice", [(*first[1][:2], 1)])
+    code, out, err = run(*words)
+    report(code == 1 and "not equal to" in err, what + ": other copies", "" if code == 1 else out + err)
+
+
 def train(name, ranks, pins, check):
     what = "%s %s on %d" % (name, pins, ranks)
     with tempfile.TemporaryDirectory() as made:
@@ -231,6 +256,8 @@ def train(name, ranks, pins, check):
         good = code == 0 and far["loss"] <= LOSS and far["grads"] <= GRADS and far["weights"] <= WEIGHTS
         report(good, what, "" if good else out + err)
         check_names(folder, name, what)
+        if name == "further" and ranks == 2:
+            check_copies(folder, what, virtual)
 
 
 def refuse(rows, says):
