@@ -61,10 +61,11 @@ static int64_t plain_move(const void *context, const Mesh *mesh, const Move *mov
 
 void plain_model_bind(PlainModel *plain)
 {
-    plain->model = (SolveModel){.context = plain,
-                                .node_ns = plain_node_ns,
-                                .state_bytes = plain_state,
-                                .price = {plain_move, plain, plain->element_bytes, false}};
+    plain->model = (SolveModel){
+        .context = plain,
+        .node_ns = plain_node_ns,
+        .state_bytes = plain_state,
+        .price = {.cost = plain_move, .context = plain, .element_bytes = plain->element_bytes}};
 }
 
 Mesh mesh_of(int atoms, const int *extent, const Role *role)
