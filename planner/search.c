@@ -184,39 +184,34 @@ static int64_t below_for(const Run *run, int rank)
 }
 
 /* The rows of its schedule, each as long as its work, and with what they keep. A family with
- * several chunks on a stage, or with W apart, has one way to be cut, so the longest path through
- * them bounds its only plan. */
+ * several chunks on a stage, or with W apart, has few ways to be cut, so that rows bound them. */
 static void bound_by_rows(Run *run, HeapItem item)
 {
     const Pins *pins = &run->space[item.rank / MAX_LABELS];
     const Order *order = search_order(run->search, pins);
     const Work *work = &run->search->work;
-    int first_link[MAX_CHUNKS + 1];
     /* rows of steps that flow are a run of several: they bound no single one */
-    bool flows = pins_flow(pins), even = !flows && (!pins_plain(pins) || pins->cuts > 0);
-    if (!order) {
+    bool flows = pins_flow(pins), few = !pins_plain(pins) || pins->cuts > 0;
+    int first_link[MAX_CHUNKS + 1];
+    Arena *scratch = arena_new("rows");
+    ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
+    int n = order && few ? chunk_cuts(run->problem, pins, cut) : 0;
+    if (n == 1)
+        chunk_links(run->problem, pins, cut, first_link);
+    if (!order || (few && n == 0)) {
         run->result->stats.illegal++;
-        return;
-    }
-    search_links(run->problem, pins, first_link);
-    if (!flows &&
-        !rows_fit(work, run->problem, pins, order, even ? first_link : NULL, run->budget)) {
+    } else if (!flows && !rows_fit(work, run->problem, pins, order, n == 1 ? first_link : NULL,
+                                   run->budget)) {
         run->result->stats.cut_memory++;
-        return;
+    } else {
+        item.level = LEVEL_ROWS;
+        if (few && !flows) {
+            int64_t rows = chunk_rows_bound(scratch, work, run->problem, pins, order, cut, n);
+            item.bound = num_larger(item.bound, rows + end_bound(run, pins));
+        }
+        heap_push(&run->heap, item);
     }
-    item.level = LEVEL_ROWS;
-    if (even) {
-        Arena *scratch = arena_new("rows");
-        int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n), last = 0;
-        OrderTimes *times = ARENA_NEW(scratch, OrderTimes);
-        work_rows(work, run->problem, pins, first_link, times);
-        order_simulate(order, times, end);
-        for (int i = 0; i < order->n; i++)
-            last = num_larger(last, end[i]);
-        arena_free(scratch);
-        item.bound = num_larger(item.bound, last + end_bound(run, pins));
-    }
-    heap_push(&run->heap, item);
+    arena_free(scratch);
 }
 
 typedef struct Kind {
@@ -332,36 +327,26 @@ static void settle_family(Run *run, int rank, bool certain)
         ++*(certain ? &run->result->stats.cut_bound : &run->result->stats.open);
 }
 
-/* A family of several chunks on a stage, or of a backward in two parts, has one plan in the
- * declared space: its pinned cuts, or even ones. */
-static void settle_even(Run *run, int rank, const Pins *pins, Family *family)
+/* A family of several chunks on a stage, or of a backward in two parts, has few plans in the
+ * declared space. */
+static void settle_chunks(Run *run, int rank, const Pins *pins, Family *family)
 {
-    Cuts cuts = {.bytes = 0};
-    CutStats stats = {.simulated = 1, .complete = true};
-    bool fits = true;
-    int chunks = family->order->chunks;
-    search_links(run->problem, pins, cuts.first_link);
-    for (int c = 0; c < chunks; c++)
-        if (cuts.first_link[c + 1] <= cuts.first_link[c]) {
-            run->result->stats.illegal++;
-            return;
-        }
-    for (int s = 0; s < family->order->stages; s++) {
-        StageBytes bytes = family_bytes(family, cuts.first_link, s);
-        cuts.bytes = bytes.all > cuts.bytes ? bytes.all : cuts.bytes;
-        fits = fits && family_fits_far(family, &bytes);
-    }
-    if (cuts.bytes > family_budget(family) || !fits) {
-        run->result->stats.cut_memory++;
-        note_tightest(run, pins, family);
+    SearchStats *stats = &run->result->stats;
+    CutStats cut = {.complete = true};
+    Arena *scratch = arena_new("chunks");
+    bool fits;
+    Cuts cuts =
+        chunk_best(scratch, pins, family, below_for(run, rank), end_bound(run, pins), &cut, &fits);
+    arena_free(scratch);
+    count_plans(run, rank, &cut);
+    if (cuts.step_ns < INT64_MAX)
+        keep_best(run, pins, rank, &cuts);
+    if (fits) {
+        settle_family(run, rank, true);
         return;
     }
-    Arena *scratch = arena_new("even");
-    cuts.step_ns =
-        family_segment(family, cuts.first_link, ARENA_ARRAY(scratch, int64_t, family->order->n));
-    arena_free(scratch);
-    count_plans(run, rank, &stats);
-    keep_best(run, pins, rank, &cuts);
+    stats->cut_memory++;
+    note_tightest(run, pins, family);
 }
 
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
@@ -409,7 +394,7 @@ static void bound_by_cuts(Run *run, HeapItem item)
         return;
     }
     if (!pins_plain(pins))
-        settle_even(run, item.rank, pins, item.family);
+        settle_chunks(run, item.rank, pins, item.family);
     else if (first_cuts(run, pins, &item)) {
         heap_push(&run->heap, item);
         return;

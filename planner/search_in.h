@@ -48,6 +48,9 @@ void work_rows(const Work *work, const Problem *problem, const Pins *pins, const
                OrderTimes *ret);
 /* Ns of the products of the update on the rank that has most of them: at least its share. */
 int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins);
+/* Per link, ns of all links before it, of each part alone; links + 1 of them. */
+void work_sums(const Work *work, const Problem *problem, const Pins *pins,
+               int64_t (*ret)[PART_COUNT]);
 /* The least makespan of `micros` passes through `stages` stages that share `work` as suits best:
  * stages before the busiest have to run once before it begins. */
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros);
@@ -118,5 +121,30 @@ bool cuts_fit(const CutTable *table);
 Cuts cuts_first(CutTable *table, int64_t below, CutStats *stats);
 /* The best cuts of the family that are faster than `below`. */
 Cuts cuts_search(CutTable *table, int64_t below, const Deadline *deadline, CutStats *stats);
+
+/* ---- search_chunks.c ---- */
+
+/* Of chunks that have layers / chunks layers each, from `begin` on `more` have one more, and the
+ * first and the last may have one less. */
+typedef struct ChunkCut {
+    int begin, more;
+    bool first, last;
+} ChunkCut;
+enum { MAX_CHUNK_CUTS = 4 * MAX_CHUNKS + 4 };
+
+/* All cuts that the space has of a family with several chunks on a stage, or with W apart: pinned
+ * ones; else even ones, and where layers do not divide, all of these. Returns their number; 0: some
+ * chunk has no link. */
+int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret);
+void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
+                 int *ret_first_link);
+/* No plan of these cuts has its last row end before: the shortest rows that any of them has, in the
+ * schedule's order; and the busiest stage, where that is shortest. */
+int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *problem, const Pins *pins,
+                         const Order *order, const ChunkCut *cut, int n);
+/* The best of them that fits and is faster than `below`; step_ns INT64_MAX when there is none.
+ * `tail`: what follows the last row at least. ret_fits: some may fit. */
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
+                CutStats *stats, bool *ret_fits);
 
 #endif

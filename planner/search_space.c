@@ -23,6 +23,7 @@ typedef struct Space {
     const Problem *problem;
     const Pins *pins;
     Sight sight;
+    int near;    /* ranks that cut tokens inside a unit of the fastest link */
     Diag *quiet; /* in scratch: what cannot be is no error */
     VEC(Pins) list;
 } Space;
@@ -156,6 +157,19 @@ static void add_homes(Space *space, Pins *pins)
     }
 }
 
+/* Homes are cut over all ranks that cut tokens, or over those inside a unit of the fastest link,
+ * where these are some and not all. */
+static void add_shards(Space *space, Pins *pins)
+{
+    const Pins *given = space->pins;
+    bool differ = pins->zero > 0 && space->near > 1 && space->near < pins->dp * pins->cp;
+    for (int shard = SHARD_ALL; shard <= SHARD_NODE; shard++) {
+        pins->shard = given->shard >= 0 ? given->shard : shard;
+        if (shard == SHARD_ALL || (differ && given->shard < 0))
+            add_homes(space, pins);
+    }
+}
+
 /* Choices that change nothing (state over one rank, a sequence over one) are in the space once. */
 static void add_rules(Space *space, Pins *pins)
 {
@@ -170,7 +184,7 @@ static void add_rules(Space *space, Pins *pins)
                 pins->recompute = recompute;
                 pins->sp = sp;
                 pins->zero = zero;
-                add_homes(space, pins);
+                add_shards(space, pins);
             }
 }
 
@@ -184,6 +198,20 @@ static bool cp_wanted(const Space *space, const Pins *pins, int cp)
         return space->pins->cp == cp;
     return cp == 1 || (sequence >= LONG_SEQUENCE && sequence % cp == 0 &&
                        pins->tp <= space->problem->cluster->level[0].width);
+}
+
+/* Of ranks of these degrees. */
+static int near_ranks(Space *space, const Pins *pins)
+{
+    Mesh mesh;
+    Pins own = *pins;
+    own.ep = 1;
+    own.etp = pins->tp;
+    Spread spread = spread_of_pins(&own);
+    Degrees degrees = spread_degrees(&spread, pins->dp, 1, space->problem->net);
+    if (!mesh_build(space->quiet, space->problem->cluster, &degrees, &mesh))
+        return 1;
+    return mesh_extent(&mesh, homes_preset(&mesh, 1, SHARD_NODE).state);
 }
 
 static void add_meeting(Space *space, Pins *pins, int order, int by, int heads)
@@ -207,6 +235,7 @@ static void add_meetings(Space *space, Pins *pins)
     const Pins *given = space->pins;
     const Sight *sight = &space->sight;
     int cp = pins->cp, by = given->cp_by;
+    space->near = near_ranks(space, pins);
     if (cp == 1) {
         add_rules(space, pins);
         return;

@@ -1,5 +1,7 @@
 /* search_work.c - what no placement avoids: bounds on time and bytes of a family before any block
  * is solved. */
+#include <string.h>
+
 #include "ir/base/num.h"
 #include "ir/lower/body.h"
 #include "planner/search_in.h"
@@ -307,6 +309,22 @@ int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pin
                        flops);
 }
 
+void work_sums(const Work *work, const Problem *problem, const Pins *pins,
+               int64_t (*ret)[PART_COUNT])
+{
+    const WorkForm *form = form_for(work, pins);
+    int64_t time[MAX_CLASSES][PART_COUNT] = {{0}};
+    class_times(form, problem, pins, time);
+    for (int i = 0; i < form->net->chain.n; i++) {
+        int class = form->net->chain.at[i].class;
+        memcpy(ret[i + 1], ret[i], sizeof ret[i]);
+        for (int part = 0; part < PART_COUNT && class < MAX_CLASSES; part++) {
+            int64_t more = part == PART_B ? time[class][PART_I] + time[class][PART_W] : 0;
+            ret[i + 1][part] += time[class][part] + more;
+        }
+    }
+}
+
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros)
 {
     /* a stage before which `done` of a micro-batch's work lies has (span - done) / micros at most
@@ -354,9 +372,14 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
     if (pins->home[KEPT_STATE] > MEMORY_HBM)
         state = 0; /* it passes through slots, which only a lowered stage knows */
     int ep = pins->ep > 1 ? pins->ep : 1;
-    int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1;
+    int64_t share = pins->zero >= 1 ? pins->dp * pins->cp : 1, named = pins->tp;
+    if (pins->shard == SHARD_NODE) { /* at most those that are left of a unit */
+        int64_t near = problem->cluster->level[0].width / pins->tp;
+        share = share < near ? share : near > 1 ? near : 1;
+        named = expert_ranks(pins);
+    }
     int64_t elements = link->params / pins->tp + link->named / expert_ranks(pins);
-    int64_t shared = share > 1 ? (link->params + link->named) / pins->tp / share : elements;
+    int64_t shared = share > 1 ? (link->params / pins->tp + link->named / named) / share : elements;
     int64_t weights = pins->zero >= 3 ? shared : elements,
             gradients = pins->zero >= 2 ? shared : elements;
     int64_t inputs = link->inputs / (pins->sp == 1 ? pins->tp : 1), kept = 0;
@@ -392,12 +415,15 @@ static int64_t slots_of(const Order *order, int chunk)
  * of these, in which each W counts with the most slots. */
 static bool any_cuts_fit(const Order *order, int64_t budget, int64_t fixed, int64_t saved)
 {
+    int64_t slots[MAX_STAGES] = {0}, most = 1; /* of a stage: of its chunk that has fewest */
     double least = 0;
-    int64_t most = 1;
-    for (int s = 0; s < order->chunks; s++) {
-        int64_t slots = slots_of(order, s);
-        least += (double)budget / (double)slots;
-        most = slots > most ? slots : most;
+    for (int c = 0; c < order->chunks; c++) {
+        int64_t own = slots_of(order, c), *stage = &slots[order->holder[c]];
+        *stage = *stage == 0 || own < *stage ? own : *stage;
+    }
+    for (int s = 0; s < order->stages; s++) {
+        least += (double)budget / (double)slots[s];
+        most = slots[s] > most ? slots[s] : most;
     }
     return (double)saved <= (least - (double)fixed / (double)most) * (1 + 1e-9);
 }

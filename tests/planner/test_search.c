@@ -146,8 +146,7 @@ static void check_rows(Arena *arena, const Problem *problem, const Work *work, c
         bytes = own > bytes ? own : bytes;
     }
     assert_true(rows_fit(work, problem, pins, order, first_link, bytes));
-    if (pins_plain(pins))
-        assert_true(rows_fit(work, problem, pins, order, NULL, bytes));
+    assert_true(rows_fit(work, problem, pins, order, NULL, bytes));
 }
 
 static void check_bounds(Arena *arena, Dice *rng, const Problem *problem, Search *search,

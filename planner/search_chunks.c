@@ -1,0 +1,176 @@
+/* search_chunks.c - the cuts of a family with several chunks on a stage, or with W apart: even
+ * ones, and where layers do not divide, those of one layer more or less. */
+#include <string.h>
+
+#include "ir/base/num.h"
+#include "planner/search_in.h"
+
+/* ---- the cuts ---- */
+
+void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut, int *ret_first_link)
+{
+    int layers = problem->net->chain.n - 2, chunks = pins_chunks(pins), each = layers / chunks;
+    if (pins->cuts) {
+        search_links(problem, pins, ret_first_link);
+        return;
+    }
+    ret_first_link[0] = 0;
+    for (int c = 0; c < chunks; c++) {
+        bool first = c == 0, last = c == chunks - 1;
+        int own = each + (c >= cut->begin && c < cut->begin + cut->more) - (first && cut->first) -
+                  (last && cut->last);
+        ret_first_link[c + 1] = ret_first_link[c] + own + first + last;
+    }
+}
+
+static bool has_links(const Problem *problem, const Pins *pins, const ChunkCut *cut)
+{
+    int first_link[MAX_CHUNKS + 1];
+    chunk_links(problem, pins, cut, first_link);
+    for (int c = 0; c < pins_chunks(pins); c++)
+        if (first_link[c + 1] <= first_link[c])
+            return false;
+    return true;
+}
+
+int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret)
+{
+    int layers = problem->net->chain.n - 2, chunks = pins_chunks(pins), rest = layers % chunks;
+    int n = 0;
+    ret[0] = (ChunkCut){.begin = 1, .more = rest};
+    n += has_links(problem, pins, &ret[0]);
+    if (pins->cuts || pins->table || pins_flow(pins) || rest == 0)
+        return n;
+    for (int ends = 0; ends < 4; ends++) {
+        bool first = ends & 1, last = ends >> 1 & 1;
+        int more = rest + first + last;
+        for (int begin = first; begin + more <= chunks - last; begin++) {
+            ret[n] = (ChunkCut){begin, more, first, last};
+            n += (ends != 0 || begin != 1) && has_links(problem, pins, &ret[n]);
+        }
+    }
+    return n;
+}
+
+/* ---- bounds ---- */
+
+/* The stage that is done last when each works without a break from the first forward row that can
+ * reach it: forward[c] and all[c] are the rows of a chunk in forward, of one micro-batch, and all
+ * of a step. */
+static int64_t busiest_ns(const Order *order, const int64_t *forward, const int64_t *all)
+{
+    int64_t busy[MAX_STAGES] = {0}, head[MAX_STAGES], before = 0, most = 0;
+    for (int s = 0; s < order->stages; s++)
+        head[s] = NONE;
+    for (int c = 0; c < order->chunks; c++) {
+        int s = order->holder[c];
+        head[s] = head[s] == NONE ? before : head[s];
+        before += forward[c];
+        busy[s] += all[c];
+    }
+    for (int s = 0; s < order->stages; s++)
+        most = num_larger(most, head[s] + busy[s]);
+    return most;
+}
+
+int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *problem, const Pins *pins,
+                         const Order *order, const ChunkCut *cut, int n)
+{
+    int64_t least = INT64_MAX, last = 0;
+    OrderTimes *shortest = ARENA_NEW(scratch, OrderTimes);
+    int links = problem->net->chain.n;
+    int64_t(*sum)[PART_COUNT] = arena_array(scratch, (size_t)links + 1, sizeof *sum);
+    work_sums(work, problem, pins, sum);
+    for (int i = 0; i < n; i++) {
+        int first_link[MAX_CHUNKS + 1];
+        int64_t forward[MAX_CHUNKS], all[MAX_CHUNKS];
+        chunk_links(problem, pins, &cut[i], first_link);
+        for (int c = 0; c < order->chunks; c++) {
+            int64_t own[PART_COUNT];
+            for (int part = 0; part < PART_COUNT; part++) {
+                int64_t *at = &shortest->time[part][c];
+                own[part] = sum[first_link[c + 1]][part] - sum[first_link[c]][part];
+                *at = i == 0 || own[part] < *at ? own[part] : *at;
+            }
+            int64_t back = order->splits ? own[PART_I] + own[PART_W] : own[PART_B];
+            forward[c] = own[PART_F];
+            all[c] = order->micros * (own[PART_F] + back);
+        }
+        int64_t busiest = busiest_ns(order, forward, all);
+        least = busiest < least ? busiest : least;
+    }
+    int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
+    order_simulate(order, shortest, end);
+    for (int i = 0; i < order->n; i++)
+        last = num_larger(last, end[i]);
+    return num_larger(last, least);
+}
+
+/* The same of these cuts with the lengths of their rows, of which a step has so many. */
+static int64_t busy_ns(Family *family, const int *first_link, const int32_t (*rows)[MAX_CHUNKS])
+{
+    int64_t all[MAX_CHUNKS];
+    OrderTimes times;
+    family_lengths(family, first_link, &times);
+    for (int c = 0; c < family->order->chunks; c++) {
+        all[c] = 0;
+        for (int part = 0; part < PART_COUNT; part++)
+            all[c] += rows[part][c] * times.time[part][c];
+    }
+    return busiest_ns(family->order, times.time[PART_F], all);
+}
+
+/* ---- the best of them ---- */
+
+static bool cuts_fit_devices(Family *family, Cuts *cuts)
+{
+    bool fits = true;
+    cuts->bytes = 0;
+    for (int s = 0; s < family->order->stages; s++) {
+        StageBytes bytes = family_bytes(family, cuts->first_link, s);
+        cuts->bytes = num_larger(cuts->bytes, bytes.all);
+        fits = fits && family_fits_far(family, &bytes);
+    }
+    return fits && cuts->bytes <= family_budget(family);
+}
+
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
+                CutStats *stats, bool *ret_fits)
+{
+    const Order *order = family->order;
+    const Problem *problem = family->problem;
+    ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
+    int n = chunk_cuts(problem, pins, cut);
+    int64_t *bound = ARENA_ARRAY(scratch, int64_t, n + 1),
+            *end = ARENA_ARRAY(scratch, int64_t, order->n);
+    int32_t(*rows)[MAX_CHUNKS] = arena_array(scratch, PART_COUNT, sizeof *rows);
+    Cuts best = {.step_ns = INT64_MAX}, at;
+    for (int i = 0; i < order->n; i++)
+        rows[order->row[i].part][order->row[i].chunk]++;
+    for (int i = 0; i < n; i++) {
+        chunk_links(problem, pins, &cut[i], at.first_link);
+        bound[i] = order->turn ? 0 : busy_ns(family, at.first_link, rows) + tail;
+    }
+    *ret_fits = false;
+    for (int left = n; left > 0; left--) {
+        int next = 0;
+        for (int i = 1; i < n; i++)
+            next = bound[i] < bound[next] ? i : next;
+        if (bound[next] >= below) {
+            *ret_fits = true; /* for all that is known */
+            break;
+        }
+        bound[next] = INT64_MAX;
+        chunk_links(problem, pins, &cut[next], at.first_link);
+        if (!cuts_fit_devices(family, &at))
+            continue;
+        *ret_fits = true;
+        stats->simulated++;
+        at.step_ns = family_segment(family, at.first_link, end);
+        if (at.step_ns < below) {
+            best = at;
+            below = at.step_ns;
+        }
+    }
+    return best;
+}
