@@ -331,21 +331,17 @@ static void settle_family(Run *run, int rank, bool certain)
  * declared space. */
 static void settle_chunks(Run *run, int rank, const Pins *pins, Family *family)
 {
-    SearchStats *stats = &run->result->stats;
-    CutStats cut = {.complete = true};
+    CutStats stats = {.complete = true};
     Arena *scratch = arena_new("chunks");
-    bool fits;
     Cuts cuts =
-        chunk_best(scratch, pins, family, below_for(run, rank), end_bound(run, pins), &cut, &fits);
+        chunk_best(scratch, pins, family, below_for(run, rank), end_bound(run, pins), &stats);
     arena_free(scratch);
-    count_plans(run, rank, &cut);
-    if (cuts.step_ns < INT64_MAX)
+    if (cuts.step_ns < INT64_MAX) {
+        count_plans(run, rank, &stats);
         keep_best(run, pins, rank, &cuts);
-    if (fits) {
-        settle_family(run, rank, true);
         return;
     }
-    stats->cut_memory++;
+    run->result->stats.cut_memory++;
     note_tightest(run, pins, family);
 }
 

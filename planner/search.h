@@ -4,7 +4,9 @@
  * or not, recompute or not, the label of the blocks, numbers of dp ranks that share experts where a
  * model has any (with room for the rows that the job's imbalance brings), and schedules. GPipe and
  * 1F1B come with every cut of the layers into stages; ZB-H1, and ZB-V and interleaved 1F1B of two
- * chunks a stage, with even layers alone, or pinned ones. Sequences of LONG_SEQUENCE and more are
+ * chunks a stage, with even layers, where these do not divide with any neighbours that have one
+ * more and ends that have one less, or with pinned ones. Homes are cut over all ranks that cut
+ * tokens or those inside a unit of the fastest link. Sequences of LONG_SEQUENCE and more are
  * cut over cp ranks where tp stays inside the fastest domain: some of these exchange heads, the
  * others gather or pass by blocks, whichever the solver of blocks finds better, and under a mask
  * that hides all that comes later have the sequence in a zigzag; where a mask hides what is far

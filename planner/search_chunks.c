@@ -135,7 +135,7 @@ static bool cuts_fit_devices(Family *family, Cuts *cuts)
 }
 
 Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
-                CutStats *stats, bool *ret_fits)
+                CutStats *stats)
 {
     const Order *order = family->order;
     const Problem *problem = family->problem;
@@ -151,26 +151,21 @@ Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below,
         chunk_links(problem, pins, &cut[i], at.first_link);
         bound[i] = order->turn ? 0 : busy_ns(family, at.first_link, rows) + tail;
     }
-    *ret_fits = false;
     for (int left = n; left > 0; left--) {
         int next = 0;
         for (int i = 1; i < n; i++)
             next = bound[i] < bound[next] ? i : next;
-        if (bound[next] >= below) {
-            *ret_fits = true; /* for all that is known */
+        if (bound[next] >= below && stats->simulated > 0)
             break;
-        }
         bound[next] = INT64_MAX;
         chunk_links(problem, pins, &cut[next], at.first_link);
         if (!cuts_fit_devices(family, &at))
             continue;
-        *ret_fits = true;
         stats->simulated++;
         at.step_ns = family_segment(family, at.first_link, end);
-        if (at.step_ns < below) {
+        if (at.step_ns < best.step_ns)
             best = at;
-            below = at.step_ns;
-        }
+        below = at.step_ns < below ? at.step_ns : below;
     }
     return best;
 }

@@ -142,9 +142,9 @@ void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
  * schedule's order; and the busiest stage, where that is shortest. */
 int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *problem, const Pins *pins,
                          const Order *order, const ChunkCut *cut, int n);
-/* The best of them that fits and is faster than `below`; step_ns INT64_MAX when there is none.
- * `tail`: what follows the last row at least. ret_fits: some may fit. */
+/* The best of them that fits, if it is faster than `below`, else one that fits; step_ns INT64_MAX
+ * when none does. `tail`: what follows the last row at least. */
 Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
-                CutStats *stats, bool *ret_fits);
+                CutStats *stats);
 
 #endif
