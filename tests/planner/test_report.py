@@ -464,7 +464,7 @@ def test_whatif():
 
 def test_explain():
     with tempfile.TemporaryDirectory() as folder:
-        path = plan_file(folder, "8b.json", *EIGHT_B, "--pin", "zero=1")
+        path = plan_file(folder, "8b.json", *EIGHT_B, "--pin", "zero=1,shard=all")
         text = good("explain", path)
         assert "bound by compute" in text
         assert re.search(r"block 0: .* kept, of a layer and sequence +<- this plan", text), text
