@@ -331,6 +331,7 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
             return print_parts(p, node, in, out);
         case OP_TOPK:
         case OP_CAPACITY:
+        case OP_DEAL:
         case OP_TALLY:
         case OP_TAKE:
         case OP_SPREAD:

@@ -46,6 +46,18 @@ static void print_capacity(BodyPrinter *p, const Node *node, int from, int to)
               (long long)a->bound, body_reads(p, from), body_writes(p, to));
 }
 
+static void print_deal(BodyPrinter *p, const Node *node, int from, int to)
+{
+    const Attr_deal *a = &node->attrs.deal;
+    int64_t rows = body_copy(p, from)->elements;
+    if (a->ranks > p->t->routes.capacity)
+        p->t->routes.capacity = a->ranks;
+    emit_line(p->emit, "lp_deal(%lld, %lld, %lld, %lld, %lld, %lld, %s, %s, s->scratch);",
+              (long long)rows, (long long)(a->experts / a->ranks), (long long)a->ranks,
+              (long long)deal_bound(a, rows), (long long)a->round, (long long)a->rounds,
+              body_reads(p, from), body_writes(p, to));
+}
+
 /* One count of everything, or one for each index of the leading axes. */
 static void print_tally(BodyPrinter *p, int from, int to)
 {
@@ -80,6 +92,9 @@ bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const 
         break;
     case OP_CAPACITY:
         print_capacity(p, node, in[0], out[0]);
+        break;
+    case OP_DEAL:
+        print_deal(p, node, in[0], out[0]);
         break;
     case OP_TALLY:
         print_tally(p, in[0], out[0]);

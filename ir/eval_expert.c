@@ -125,6 +125,28 @@ void eval_capacity(const Eval *e)
     arena_free(scratch);
 }
 
+/* The choices of this round: a rank's share of them in turn, those that are left in the last. */
+void eval_deal(const Eval *e)
+{
+    const Attr_deal *attrs = &e->node->attrs.deal;
+    int64_t rows = 1, named = attrs->experts / attrs->ranks;
+    for (int l = 0; l < e->node->sig.letters; l++)
+        rows *= e->extent[l];
+    int64_t bound = deal_bound(attrs, rows);
+    Arena *scratch = arena_new("deal");
+    int64_t *seen = ARENA_ARRAY(scratch, int64_t, attrs->ranks);
+    for (int64_t i = 0; i < rows; i++) {
+        double id = e->in[0][i];
+        int64_t round = attrs->round;
+        if (id >= 0)
+            round = seen[(int64_t)id / named]++ / bound;
+        if (round >= attrs->rounds)
+            round = attrs->rounds - 1;
+        e->out[0][i] = round == attrs->round ? id : -1;
+    }
+    arena_free(scratch);
+}
+
 void eval_tally(const Eval *e)
 {
     int l = eval_only_letter(e->node->sig.base);

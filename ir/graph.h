@@ -79,6 +79,7 @@ typedef struct Value {
     ValueKind kind;
     Number number;
     bool wide; /* fp32 where a recipe stores values in 16 bits: see ir/wide.h */
+    bool late; /* rows of a round behind the first */
     int axes;
     DimId dim[MAX_AXES];
     NodeId made; /* NONE unless VALUE_NODE */
@@ -108,6 +109,7 @@ typedef struct Node {
     ValueId in[MAX_IN], out[MAX_OUT];
     Sig sig;
     Attrs attrs;
+    bool late; /* works on rows of a round behind the first: an even router brings none */
 } Node;
 
 typedef enum { INIT_NORMAL, INIT_ONES, INIT_ZEROS } Init;
@@ -265,17 +267,25 @@ int value_routed_axis(const Net *net, const Value *value);
 /* The letter of a node whose splitting cuts the rows of its routed letter: it stands for what the
  * choices name, and the node is told its origin. NONE when the node has none. */
 int node_naming_letter(const Net *net, const Node *node);
-/* The choices by which what has a routed dim is cut, the same for all of a class: operand 0 of the
- * nodes that read or make rows for what they name. NONE when there are none, or they differ. */
-ValueId graph_route(const Graph *graph, DimId routed);
+/* The choices by which the rows of a value are cut: operand 0 of the nodes that read or make rows
+ * for what they name. NONE when no such node meets it. */
+ValueId graph_route(const Graph *graph, ValueId value);
+/* Marks what works on rows of rounds behind the first, and what it makes (Node.late). */
+void graph_mark_late(Graph *graph);
 /* Per node: does it work on single choices, so that it can run where what they name lives? Nodes
  * that name something by a choice, and those whose operands all have the routed dim and one of
- * which such a node makes; constants that only they read. None in a class whose choices differ. */
+ * which such a node makes; constants that only they read. */
 bool *graph_routed_nodes(Arena *arena, const Graph *graph);
 /* Rows of one rank when `tokens` with `choices` each are cut over `ranks` by which of `named`
  * things they name: room for them, and an even share. */
 int64_t route_room(const Net *net, int64_t tokens, int64_t choices, int64_t named, int64_t ranks);
 int64_t route_share(int64_t tokens, int64_t choices, int64_t ranks);
+/* Where rows come in rounds: of `rows` choices of some tokens so many go to one rank in a round.
+ * All the tokens of those that share experts together leave no more than a rank has room for. */
+int64_t deal_bound(const Attr_deal *attrs, int64_t rows);
+/* The least room, in percent of an even share, with which so many rounds hold all rows that can
+ * come of the tokens of a rank, with `choices` each. */
+int64_t rounds_room(int64_t tokens, int64_t choices, int64_t named, int64_t ranks, int rounds);
 /* FLOPs of one node on the whole micro-batch (kernels.def), causal attention counted in full; of a
  * block of it with these extents per letter. */
 int64_t node_flops(const Net *net, const Node *node);

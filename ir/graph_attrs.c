@@ -58,6 +58,11 @@ bool node_attrs_fine(const Graph *graph, const Node *node)
     case ATTRS_capacity:
         fine = a->capacity.experts >= 1 && a->capacity.bound >= 1;
         break;
+    case ATTRS_deal:
+        fine = a->deal.ranks >= 1 && a->deal.experts >= 1 && a->deal.room >= 0 &&
+               a->deal.experts % a->deal.ranks == 0 && a->deal.round >= 0 &&
+               a->deal.round < a->deal.rounds;
+        break;
     case ATTRS_rope: {
         int last = graph->values.at[node->in[0]].axes - 1;
         int64_t width = letter_extent(graph->net, node, node->sig.in[0][last]);

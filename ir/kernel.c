@@ -82,6 +82,8 @@ int64_t node_flops_local(const Net *net, const Node *node, const int64_t extent[
             continue;
         flops = extent_product(flops, extent[l]);
     }
+    if (node->late) /* of a round that no even router has */
+        return 0;
     if (form == FORM_expert || form == FORM_expert_dw)
         flops = of_experts(net, node, extent, flops);
     return flops;

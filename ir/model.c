@@ -465,14 +465,18 @@ static bool check_job(Diag *diag, const char *what, int64_t value, int64_t max)
 Net *model_read(Arena *arena, Diag *diag, Json model, int64_t batch, int64_t sequence,
                 int64_t pad_vocabulary)
 {
-    Reading reading = {batch, sequence, pad_vocabulary, false};
+    Reading reading = {.batch = batch, .sequence = sequence, .pad_vocabulary = pad_vocabulary};
     return model_read_as(arena, diag, model, &reading);
 }
 
 Net *model_read_as(Arena *arena, Diag *diag, Json model, const Reading *reading)
 {
     const char *name = NULL;
-    Reader r = {.arena = arena, .diag = diag, .init_std = 0.02, .routed = reading->routed};
+    Reader r = {.arena = arena,
+                .diag = diag,
+                .init_std = 0.02,
+                .routed = reading->routed,
+                .reading = reading};
     if (!check_job(diag, "micro-batch", reading->batch, max_extent) ||
         !check_job(diag, "sequence length", reading->sequence, max_extent) ||
         !check_job(diag, "vocabulary multiple", reading->pad_vocabulary, 1 << 20) ||

@@ -15,6 +15,10 @@ typedef struct Reading {
     int64_t batch, sequence, pad_vocabulary;
     bool routed; /* experts may live apart from the tokens: the dims of choices are routed, and
                     every choice has a row of its own in front of its expert */
+    int rounds;  /* then, more than 1: experts run once a round, on the rows that are dealt out to
+                    it, */
+    int sharing; /* of which a rank, one of so many, */
+    int64_t room_percent; /* has room for this part of an even share of all */
 } Reading;
 Net *model_read_as(Arena *arena, Diag *diag, Json model, const Reading *reading);
 /* The same for a file. The document stays valid in the arena (for embedding it in a plan). */

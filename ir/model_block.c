@@ -146,5 +146,6 @@ Graph *model_read_block(Reader *r, Json block, const char *name, Json entry, con
     if (!block_output(r, block, last) || !all_used(r))
         return NULL;
     graph_differentiate(r->graph);
+    graph_mark_late(r->graph);
     return all_trained(r) ? r->graph : NULL;
 }

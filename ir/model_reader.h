@@ -11,7 +11,8 @@ typedef struct Reader {
     Diag *diag;
     Net *net;
     double init_std;
-    bool routed;            /* choices have rows of their own, which may go where they name */
+    bool routed; /* choices have rows of their own, which may go where they name */
+    const Reading *reading;
     bool packed;            /* sequences hold several documents, which do not see each other */
     NameTable names;        /* of the net's parameters so far */
     const char **dim_names; /* for suggestions; dims.n of them */
@@ -58,6 +59,11 @@ bool model_read_rope(Reader *r, Json op);
 bool model_read_temper(Reader *r, Json op);
 bool model_read_attention(Reader *r, Json op);
 bool model_read_router(Reader *r, Json op);
+/* model_rounds.c: are rows dealt out in rounds; the choices of one of these; "combine" of what all
+ * of them make, where `in` is the first round's rows and the weights. */
+bool model_deals(const Reader *r);
+ValueId model_deal(Reader *r, ValueId choice, int64_t experts, int round);
+bool model_combine_rounds(Reader *r, Json op, const char *out, const ValueId in[2]);
 bool model_read_expert_linear(Reader *r, Json op);
 bool model_read_combine(Reader *r, Json op);
 bool model_read_cross_entropy(Reader *r, Json op);

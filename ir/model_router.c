@@ -314,6 +314,8 @@ bool model_read_router(Reader *r, Json op)
     ValueId share = weights(r, &a, scores, choice), kept = choice;
     if (!limit(r, &a, &kept))
         return false;
+    if (model_deals(r))
+        kept = model_deal(r, kept, r->net->dims.at[a.experts].extent, 0);
     graph_rename(r->graph, kept, name[0]);
     graph_rename(r->graph, share, name[1]);
     model_define(r, kept, json_at(out, 0));
@@ -330,7 +332,7 @@ static DimId experts_of(const Graph *graph, ValueId id)
     if (value->kind != VALUE_NODE)
         return NONE;
     const Node *node = &graph->nodes.at[value->made];
-    if (node->op == OP_CAPACITY)
+    if (node->op == OP_CAPACITY || node->op == OP_DEAL)
         return experts_of(graph, node->in[0]);
     const Value *scores = &graph->values.at[node->in[0]];
     return node->op == OP_TOPK ? scores->dim[scores->axes - 1] : NONE;
@@ -485,6 +487,8 @@ bool model_read_combine(Reader *r, Json op)
         diag_help(r->diag, "the weights are the second result of the router");
         return false;
     }
+    if (model_deals(r) && value_routed_axis(r->net, &r->graph->values.at[in[0]]) != NONE)
+        return model_combine_rounds(r, op, out, in);
     Shape made = {.axes = y.axes - 1};
     memcpy(made.dim, y.dim, (size_t)(w.axes - 1) * sizeof *y.dim);
     memcpy(made.dim + w.axes - 1, y.dim + w.axes, (size_t)(y.axes - w.axes) * sizeof *y.dim);

@@ -144,6 +144,7 @@ Pins pins_none(void)
                   .ep = -1,
                   .etp = -1,
                   .room = -1,
+                  .rounds = -1,
                   .shard = -1,
                   .home = {-1, -1, -1},
                   .block = -1,
@@ -304,6 +305,7 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
                                        "shard",
                                        "order",
                                        "etp",
+                                       "rounds",
                                        "optimizer_home",
                                        "activation_home",
                                        "weight_home"};
@@ -320,6 +322,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
         return pin_cross(diag, key, value, ret);
     if (str_eq(key, "etp"))
         return pin_int(diag, key, value, 1, 1 << 20, &ret->etp);
+    if (str_eq(key, "rounds"))
+        return pin_int(diag, key, value, 1, MAX_ROUNDS, &ret->rounds);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
     if (kept_of_pin(key) < KEPT_COUNT)
@@ -357,10 +361,11 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
     diag_help(diag,
-              near ? "did you mean %s?"
-                   : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room zero shard "
-                     "optimizer_home activation_home weight_home sp block recompute mbs schedule "
-                     "chunks layers",
+              near
+                  ? "did you mean %s?"
+                  : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds zero shard "
+                    "optimizer_home activation_home weight_home sp block recompute mbs schedule "
+                    "chunks layers",
               near);
     return false;
 }

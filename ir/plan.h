@@ -84,6 +84,7 @@ typedef struct Plan {
     int micro_batches;   /* per step */
     int64_t pad_vocabulary;
     int64_t room_percent; /* of rows that meet their experts on other ranks: Net.room_percent */
+    int rounds; /* in which they do, so that the room of one holds all; 0 or 1: they come at once */
     ScheduleKind schedule;
     AtomSet zigzag; /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
                        as it is */
@@ -113,7 +114,7 @@ extern const char *const cross_text[CROSS_COUNT];
 typedef enum { ORDER_IDENTITY, ORDER_ZIGZAG, ORDER_COUNT } SequenceOrder;
 extern const char *const order_text[ORDER_COUNT];
 
-enum { MAX_CUTS = 256 };
+enum { MAX_CUTS = 256, MAX_ROUNDS = 8 };
 
 /* Which of the atoms that cut tokens cut homes: all; those inside a unit of the fastest link; those
  * for weights, and all for gradients and state. */
@@ -136,8 +137,10 @@ typedef struct Pins {
                 of tp that do not cut each of them */
     int etp; /* ranks that cut each expert: those of tp, and of dp the nearest ones beside ep; or
                 only some of tp */
-    int room; /* rows of experts a rank has room for, in percent of an even share; 0: all that
-                 can come */
+    int room;   /* rows of experts a rank has room for, in percent of an even share; 0: all that
+                   can come */
+    int rounds; /* in which rows of experts may come; > 1: then the room is that of a round, and all
+                   rounds together hold all that can come */
     int home[KEPT_COUNT]; /* Memories: where the optimizer's state lives, … */
     int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;

@@ -222,6 +222,37 @@ bool plan_is_routed(const Plan *plan, const Net *net)
     return routed;
 }
 
+Reading plan_reading(const Plan *plan, bool routed)
+{
+    const Mesh *mesh = &plan->mesh;
+    return (Reading){.batch = plan->micro_batch * mesh_extent(mesh, role_atoms(mesh, ROLE_DP)),
+                     .sequence = plan->job.sequence,
+                     .pad_vocabulary = plan->pad_vocabulary,
+                     .routed = routed,
+                     .rounds = plan->rounds,
+                     .sharing = mesh_extent(mesh, mesh->ep),
+                     .room_percent = plan->room_percent};
+}
+
+void plan_put_room(json_t *root, const Plan *plan)
+{
+    if (plan->room_percent)
+        json_object_set_new(root, "room_percent", json_integer(plan->room_percent));
+    if (plan->rounds > 1)
+        json_object_set_new(root, "rounds", json_integer(plan->rounds));
+}
+
+bool plan_read_room(Json root, Plan *plan)
+{
+    int64_t rounds = 1;
+    bool good =
+        (!json_has(root, "room_percent") ||
+         json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)) &&
+        (!json_has(root, "rounds") || json_int(json_get(root, "rounds"), 2, MAX_ROUNDS, &rounds));
+    plan->rounds = (int)rounds;
+    return good;
+}
+
 json_t *plan_parts_json(const Plan *plan, const Net *net)
 {
     json_t *list = json_array();

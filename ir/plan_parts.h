@@ -25,6 +25,11 @@ AtomSet plan_role_atoms(const Plan *plan, const Net *net, Role role);
  * same of a plan's text, whose classes cannot be read before. */
 bool plan_is_routed(const Plan *plan, const Net *net);
 bool plan_text_is_routed(Json root);
+/* What the model of a plan is read for. */
+Reading plan_reading(const Plan *plan, bool routed);
+/* Room for rows, and the rounds in which they come. */
+void plan_put_room(json_t *root, const Plan *plan);
+bool plan_read_room(Json root, Plan *plan);
 /* The atoms by which a class reads rows of the batch: those of its boundary, or what the plan's
  * classes share. */
 AtomList class_rows(const Graph *graph, const ClassPlan *class, const Mesh *mesh);

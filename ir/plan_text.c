@@ -145,8 +145,7 @@ json_t *plan_json(const Plan *plan, const Net *net)
     json_object_set_new(root, "micro_batch", json_integer(plan->micro_batch));
     json_object_set_new(root, "micro_batches", json_integer(plan->micro_batches));
     json_object_set_new(root, "pad_vocabulary", json_integer(plan->pad_vocabulary));
-    if (plan->room_percent)
-        json_object_set_new(root, "room_percent", json_integer(plan->room_percent));
+    plan_put_room(root, plan);
     json_object_set_new(root, "schedule", json_string(schedule_text[plan->schedule]));
     if (plan->chunks > plan->stages)
         json_object_set_new(root, "chunks", json_integer(plan->chunks));
@@ -474,9 +473,7 @@ static bool read_numbers(Json root, Plan *plan)
         !json_int(json_get(root, "pad_vocabulary"), 1, 1 << 20, &plan->pad_vocabulary) ||
         !json_int(json_get(root, "bucket_bytes"), 1, INT64_C(1) << 50, &plan->bucket_bytes) ||
         !json_word(json_get(root, "schedule"), schedule_text, SCHEDULE_COUNT, &schedule) ||
-        (json_has(root, "room_percent") &&
-         !json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)) ||
-        !plan_memories_read(root, plan))
+        !plan_read_room(root, plan) || !plan_memories_read(root, plan))
         return false;
     plan->ranks = (int)ranks;
     plan->stages = (int)stages;
@@ -541,15 +538,15 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "state_atoms",   "bucket_bytes",   "classes",        "predicted",
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
-        "state_memory",  "parts",          "saved_memory",   "weight_memory"};
+        "rounds",        "state_memory",   "parts",          "saved_memory",
+        "weight_memory"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));
     if (!plan->cluster || !read_job(json_get(root, "job"), &plan->job) || !read_mesh(root, plan) ||
         !read_numbers(root, plan) || !plan_read_rows(json_get(root, "rows"), plan))
         return false;
-    int64_t batch = plan->micro_batch * mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));
-    Reading reading = {batch, plan->job.sequence, plan->pad_vocabulary, plan_text_is_routed(root)};
+    Reading reading = plan_reading(plan, plan_text_is_routed(root));
     Net *net = model_read_as(arena, diag, json_get(root, "model"), &reading);
     if (!net)
         return false;

@@ -330,6 +330,7 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
     case OP_SCATTER:
     case OP_PLACES:
     case OP_CAPACITY:
+    case OP_DEAL:
     case OP_TALLY:
     case OP_TAKE:
     case OP_SPREAD:
@@ -350,5 +351,6 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
 
 bool op_makes_index(OpId op)
 {
-    return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY || op == OP_DRAW;
+    return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY ||
+           op == OP_DEAL || op == OP_DRAW;
 }

@@ -204,7 +204,8 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
     if (pins->etp > 0 && pins->etp != pins->tp)
         str_putf(&text, ", etp %d", pins->etp);
     if (pins->ep > 1 && pins->room > 0 && !brief)
-        str_putf(&text, " (room %d %%)", pins->room);
+        str_putf(&text, pins->rounds > 1 ? " (room %d %%, %d rounds)" : " (room %d %%)", pins->room,
+                 pins->rounds);
     if (pins->pp > 1)
         str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
     if (pins_chunks(pins) > pins->pp)

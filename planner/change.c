@@ -143,7 +143,7 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
 {
     static const char *const pin_keys[] = {"tp",     "dp",        "pp",  "zero",     "sp",
                                            "ep",     "recompute", "mbs", "schedule", "chunks",
-                                           "layers", "room",      "etp", "shard"};
+                                           "layers", "room",      "etp", "shard",    "rounds"};
     Cluster *cluster = ARENA_NEW(problem->arena, Cluster);
     *cluster = *problem->cluster;
     problem->cluster = cluster;

@@ -288,15 +288,34 @@ static bool expert_ranks_fit(Diag *diag, const Problem *problem, const Pins *pin
     return true;
 }
 
+/* Rounds that were asked for hold whatever comes. */
+static bool rounds_fit(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    if (pins->rounds <= 1 || pins->ep <= 1 || pins->room <= 0 || pins->tp <= 0)
+        return true;
+    int room = pins_rounds_room(problem, pins);
+    if (pins->room >= room)
+        return true;
+    diag_error(diag, NO_SPAN,
+               "pins room=%d and rounds=%d: all rows may fall on one rank, and these rounds do not "
+               "hold them",
+               pins->room, pins->rounds);
+    diag_help(diag, "use room=%d, more rounds (at most %d), or leave room out", room, MAX_ROUNDS);
+    return false;
+}
+
 bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
 {
     int etp = pins->etp > 0 && pins->tp > 0 ? pins->etp : pins->tp;
-    if (pins->ep <= 1 && pins->etp <= 0)
+    if (pins->ep <= 1 && pins->etp <= 0 && pins->rounds <= 1)
         return true;
-    if (!problem->routed && (pins->ep > 1 || etp != pins->tp)) {
-        const char *pin = pins->ep > 1 ? "ep" : "etp";
+    if (!problem->routed && (pins->ep > 1 || etp != pins->tp || pins->rounds > 1)) {
+        const char *pin = pins->ep > 1 ? "ep" : pins->rounds > 1 ? "rounds" : "etp";
         diag_error(diag, NO_SPAN, "pin %s=%d: %s has no experts", pin,
-                   pins->ep > 1 ? pins->ep : pins->etp, problem->net->name);
+                   pins->ep > 1       ? pins->ep
+                   : pins->rounds > 1 ? pins->rounds
+                                      : pins->etp,
+                   problem->net->name);
         diag_help(diag, "leave %s out", pin);
         return false;
     }
@@ -313,7 +332,7 @@ bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
         diag_help(diag, "use a divisor of the number of experts");
         return false;
     }
-    return true;
+    return rounds_fit(diag, problem, pins);
 }
 
 static bool is_free(const Pins *pins)

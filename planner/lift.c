@@ -13,6 +13,7 @@ typedef struct Lift {
     int low, high;  /* atoms: [low, high) */
     bool *routed;   /* per node: works on single choices; NULL: these atoms share no experts */
     bool *partial;  /* per value: a sum over the batch has left it Partial on them */
+    DimId *named;   /* per value: what choices name, along which it is cut; NONE */
     bool recompute; /* nothing is kept but what links hand on */
 } Lift;
 
@@ -98,8 +99,14 @@ static int letter_of_kind(const Net *net, const Node *node, DimKind kind)
 /* What a node is cut by: what its choices name, or the choices, or the batch. */
 static int lift_letter(const Lift *lift, const Node *node)
 {
-    if (!lift->routed || !lift->routed[node - lift->graph->nodes.at])
-        return letter_of_kind(lift->net, node, DIM_BATCH);
+    if (!lift->routed || !lift->routed[node - lift->graph->nodes.at]) {
+        int letter = letter_of_kind(lift->net, node, DIM_BATCH);
+        for (int k = 0; k < node->ins && letter == NONE; k++) /* terms of gradients of the named */
+            for (int l = 0; l < node->sig.letters && lift->named[node->in[k]] != NONE; l++)
+                if (node->sig.dim[l] == lift->named[node->in[k]] && !(node->sig.nosplit >> l & 1))
+                    letter = l;
+        return letter;
+    }
     int naming = node_naming_letter(lift->net, node);
     return naming != NONE ? naming : letter_of_kind(lift->net, node, DIM_ROUTED);
 }
@@ -130,6 +137,11 @@ static Choice lift_choice(Lift *lift, const Node *node)
     for (int i = 0; sums && i < node_linear_sets(node); i++)
         if ((node_linear_set(node, i) & sums) == sums) /* the others are owned by one rank */
             linear = i;
+    bool named = letter != NONE && lift->net->dims.at[node->sig.dim[letter]].kind == DIM_OTHER;
+    for (int k = 0; k < node->outs && named; k++)
+        if (lift_cuts(lift, node, letter, node->out[k]) &&
+            value_routed_axis(lift->net, &lift->graph->values.at[node->out[k]]) == NONE)
+            lift->named[node->out[k]] = node->sig.dim[letter];
     for (int k = 0; k < node->outs; k++)
         lift->partial[node->out[k]] =
             letter != NONE ? !lift_cuts(lift, node, letter, node->out[k]) : linear != NONE;
@@ -159,7 +171,7 @@ static Keep lift_keep(const Lift *lift, ValueId id, Keep keep, bool rows)
     const Value *value = &lift->graph->values.at[id];
     bool sent = rows && value->kind == VALUE_NODE && !lift->routed[value->made] &&
                 lift->graph->nodes.at[value->made].seg == SEG_FORWARD;
-    return sent && !lift->recompute ? KEEP_SAVED : keep;
+    return sent && !lift->recompute && !value->late ? KEEP_SAVED : keep;
 }
 
 static void lift_class(Arena *arena, Lift *lift, const ClassPlan *plan, ClassPlan *ret)
@@ -217,7 +229,10 @@ void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c,
                  shared,
                  graph_routed_nodes(scratch, graph),
                  ARENA_ARRAY(scratch, bool, graph->values.n),
+                 ARENA_ARRAY(scratch, DimId, graph->values.n),
                  variant->key.recompute};
+    for (int v = 0; v < graph->values.n; v++)
+        lift.named[v] = NONE;
     ClassPlan near;
     lift_class(scratch, &lift, &variant->class[c], &near);
     if (lift.high > lift.low)
@@ -227,6 +242,8 @@ void variant_lift(Arena *arena, const Variant *variant, const Mesh *mesh, int c,
     lift.low = shared;
     lift.high = mesh->n;
     lift.routed = NULL;
+    for (int v = 0; v < graph->values.n; v++)
+        lift.named[v] = NONE;
     memset(lift.partial, 0, (size_t)graph->values.n * sizeof *lift.partial);
     lift_class(arena, &lift, &near, ret);
     arena_free(scratch);

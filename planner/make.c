@@ -28,8 +28,10 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.ep = 1;
     if (pins.etp < 0)
         pins.etp = pins.tp;
-    if (pins.room < 0)
-        pins.room = 0;
+    if (pins.rounds < 0)
+        pins.rounds = 1;
+    if (pins.room <= 0)
+        pins.room = pins.rounds > 1 && pins.ep > 1 ? pins_rounds_room(problem, &pins) : 0;
     if (pins.zero < 0)
         pins.zero = 1;
     if (pins.shard < 0)
@@ -74,6 +76,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",etp=%d", pins->etp);
     if (pins->ep > 1 && pins->room > 0)
         str_putf(&text, ",room=%d", pins->room);
+    if (pins->ep > 1 && pins->rounds > 1)
+        str_putf(&text, ",rounds=%d", pins->rounds);
     if (pins->shard > SHARD_ALL)
         str_putf(&text, ",shard=%s", shard_text[pins->shard]);
     for (int k = 0; k < KEPT_COUNT; k++)
@@ -151,6 +155,21 @@ static bool cut_chain(const Problem *problem, Plan *plan, const Net *net, const 
     return true;
 }
 
+/* Rounds are read with the model, for one number of ranks that share experts. */
+static bool rounds_whole(const Problem *problem, const Parts *parts, const Plan *plan)
+{
+    for (int i = 1; i < parts->n && plan->rounds > 1; i++)
+        if (parts->kind[i].mesh.ep != parts->kind[0].mesh.ep) {
+            diag_error(problem->diag, NO_SPAN,
+                       "pin rounds=%d: the layers of %s share experts "
+                       "among other ranks",
+                       plan->rounds, parts->kind[i].where);
+            diag_help(problem->diag, "use one ep for all layers, or leave rounds out");
+            return false;
+        }
+    return true;
+}
+
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
     if (!check_pins(problem, pins))
@@ -171,6 +190,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
                .micro_batches = (int)(problem->job.global_batch / (pins->micro_batch * pins->dp)),
                .mesh = parts->kind[0].mesh,
                .pad_vocabulary = parts->pad_vocabulary,
+               .rounds = parts->routed && pins->ep > 1 && pins->rounds > 1 ? pins->rounds : 1,
                .room_percent = parts->routed && pins->room > 0 ? pins->room : 0,
                .bucket_bytes = PLAN_BUCKET_BYTES};
     const Schedule *rows = pins_rows(arena, problem->diag, pins, plan->micro_batches);
@@ -182,8 +202,11 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->table = pins->table;
     plan->chunks = rows->chunks;
     plan->holder = rows->holder;
-    Net *net = net_resize(arena, parts->routed ? problem->routed : problem->net,
-                          pins->micro_batch * pins->dp, plan->pad_vocabulary);
+    const Spread form = {.routed = parts->routed, .rounds = plan->rounds};
+    Net *read = problem_form(problem, &form, pins->ep, plan->room_percent);
+    if (!read || !rounds_whole(problem, parts, plan))
+        return NULL;
+    Net *net = net_resize(arena, read, pins->micro_batch * pins->dp, plan->pad_vocabulary);
     plan->zigzag = parts_zigzag(parts);
     Homes homes = homes_preset(&plan->mesh, pins->zero, pins->shard);
     plan->state_atoms = homes.state;
@@ -290,6 +313,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.ep = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_EP));
     pins.etp = spread.tp_etp > 0 ? spread.tp_etp : spread.tp * spread.etp;
     pins.room = (int)plan->room_percent;
+    pins.rounds = spread.rounds;
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
     pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;

@@ -209,7 +209,13 @@ static void add_experts(Risks *risks, const Report *report)
     if (ep <= 1)
         return;
     const char *text =
-        room > 0
+        it->pins.rounds > 1
+            ? arena_printf(report->arena,
+                           "rows come in up to %d rounds, each with room for %d %% of an even "
+                           "share: all that can come. Times count one, of an even share; a fuller "
+                           "device is waited for, and later rounds run experts again in backward.",
+                           it->pins.rounds, room)
+        : room > 0
             ? arena_printf(report->arena,
                            "assumed: no device gets more than %d %% of an even share of the rows "
                            "of experts. More end the run with one line; times count an even "

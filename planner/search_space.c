@@ -107,6 +107,9 @@ static void add_rooms(Space *space, Pins *pins)
     int room = given->room >= 0 ? given->room
                : given->ep > 0  ? 0
                                 : problem_imbalance(space->problem);
+    pins->rounds = given->rounds > 1 ? given->rounds : 1;
+    if (pins->rounds > 1 && pins->ep > 1 && given->room <= 0)
+        room = pins_rounds_room(space->problem, pins);
     pins->room = pins->ep > 1 ? room : 0;
     add_micro_batches(space, pins);
 }

@@ -363,6 +363,8 @@ static bool is_dropless(const Look *look, Str *says)
         return false;
     str_putf(says, "%lld of %lld experts a token, none dropped", (long long)look->named_choices,
              (long long)look->net->dims.at[look->named_dim].extent);
+    if (look->plan->rounds > 1)
+        str_putf(says, "; their rows come in up to %d rounds", look->plan->rounds);
     return true;
 }
 

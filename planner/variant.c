@@ -81,6 +81,7 @@ Spread spread_of_pins(const Pins *pins)
                      .cp_heads = 1,
                      .cp_by = pins->cp > 1 ? pins->cp_by : -1,
                      .routed = pins_routed(pins),
+                     .rounds = pins->ep > 1 && pins->rounds > 1 ? pins->rounds : 1,
                      .etp = degrees.etp,
                      .tp_etp = degrees.tp_etp,
                      .tp_ep = degrees.tp_ep,
@@ -97,7 +98,7 @@ bool spread_same(const Spread *a, const Spread *b)
     return a->tp == b->tp && a->cp == b->cp && a->cp_heads == b->cp_heads && a->cp_by == b->cp_by &&
            a->routed == b->routed && a->etp == b->etp && a->zigzag == b->zigzag &&
            a->passing == b->passing && a->tp_etp == b->tp_etp && a->tp_ep == b->tp_ep &&
-           a->cp_ep == b->cp_ep;
+           a->cp_ep == b->cp_ep && a->rounds == b->rounds;
 }
 
 int spread_dp_ep(const Spread *spread, int ep)
@@ -275,7 +276,7 @@ const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *ke
 
 bool problem_read(Problem *problem)
 {
-    Reading reading = {1, problem->job.sequence, 1, false};
+    Reading reading = {.batch = 1, .sequence = problem->job.sequence, .pad_vocabulary = 1};
     problem->steps = step_shelf_new(problem->arena);
     Json model = json_root(problem->model);
     problem->net = model_read_as(problem->arena, problem->diag, model, &reading);
@@ -285,6 +286,35 @@ bool problem_read(Problem *problem)
     reading.routed = true;
     problem->routed = model_read_as(problem->arena, problem->diag, model, &reading);
     return problem->routed != NULL;
+}
+
+Net *problem_form(const Problem *problem, const Spread *spread, int sharing, int64_t room_percent)
+{
+    Reading reading = {.batch = 1,
+                       .sequence = problem->job.sequence,
+                       .pad_vocabulary = 1,
+                       .routed = true,
+                       .rounds = spread->rounds,
+                       .sharing = sharing,
+                       .room_percent = room_percent};
+    if (!spread->routed || spread->rounds <= 1)
+        return spread->routed ? problem->routed : problem->net;
+    return model_read_as(problem->arena, problem->diag, json_root(problem->model), &reading);
+}
+
+int pins_rounds_room(const Problem *problem, const Pins *pins)
+{
+    const Net *net = problem->routed;
+    int64_t room = 100, tokens = problem->job.sequence / (pins->tp * (pins->cp > 1 ? pins->cp : 1));
+    for (int d = 0; net && pins->ep > 1 && d < net->dims.n; d++) {
+        const Dim *dim = &net->dims.at[d];
+        if (dim->kind != DIM_ROUTED)
+            continue;
+        int64_t own = rounds_room(tokens > 0 ? tokens : 1, dim->extent,
+                                  net->dims.at[dim->among].extent, pins->ep, pins->rounds);
+        room = own > room ? own : room;
+    }
+    return (int)room;
 }
 
 bool pins_routed(const Pins *pins)
@@ -310,8 +340,10 @@ Width *width_new(Arena *arena, Diag *diag, const Problem *problem, const Spread 
 {
     Width *width = ARENA_NEW(arena, Width);
     width->spread = *spread;
-    width->net =
-        net_resize(arena, spread->routed ? problem->routed : problem->net, spread->etp, spread->tp);
+    Net *form = problem_form(problem, spread, 1, 0);
+    if (!form)
+        return NULL;
+    width->net = net_resize(arena, form, spread->etp, spread->tp);
     Degrees degrees =
         spread_degrees(spread, spread->etp, spread->tp_ep * spread->cp_ep, width->net);
     if (!mesh_build(diag, problem->cluster, &degrees, &width->mesh))
@@ -398,6 +430,7 @@ static Spread spread_on(const Plan *plan, const Mesh *mesh)
                     .cp_heads = 1,
                     .cp_by = -1,
                     .routed = mesh_has_experts(mesh),
+                    .rounds = plan->rounds > 1 ? plan->rounds : 1,
                     .etp = mesh_extent(mesh, mesh->etp),
                     .tp_etp = apart ? mesh_extent(mesh, (AtomSet)(tp & ~apart)) : 0,
                     .tp_ep = mesh_extent(mesh, mesh->ep & tp),

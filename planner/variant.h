@@ -58,6 +58,7 @@ typedef struct Spread {
     int tp, cp, cp_heads; /* cp_heads: 1 when no atoms are set apart for them */
     int cp_by;            /* a Cross, or -1: whatever is fastest */
     bool routed;          /* experts may live apart from the tokens */
+    int rounds;           /* in which their rows come */
     int etp;              /* dp ranks that cut each expert beside those of tp */
     int tp_etp; /* the ranks of tp that cut each expert; 0: all of them, and none shares any */
     int tp_ep, cp_ep; /* those beside them, and of cp, that share experts; 1: none */
@@ -73,6 +74,11 @@ Spread spread_of_pins(const Pins *pins);
 Spread spread_of_plan(const Plan *plan, const Net *net);
 Spread spread_of_class(const Plan *plan, const Net *net, int class);
 bool spread_same(const Spread *a, const Spread *b);
+/* The form of the model for it: rows of experts have rounds of which one of `sharing` ranks has
+ * room for so many percent of an even share. NULL after an error. */
+Net *problem_form(const Problem *problem, const Spread *spread, int sharing, int64_t room_percent);
+/* Room for the rows of a round, so that all rounds hold what can come. */
+int pins_rounds_room(const Problem *problem, const Pins *pins);
 /* Of a stage with so many dp ranks beside them, and where `ep` ranks in all share experts. */
 Degrees spread_degrees(const Spread *spread, int dp, int ep, const Net *net);
 /* Of `ep` ranks that share experts those of dp. */

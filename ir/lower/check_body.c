@@ -244,8 +244,8 @@ static bool check_route(Check *check, const Body *body, const Inst *inst)
                 *choice = &body->graph->values.at[by->value];
     int axis = value_routed_axis(body->net, value);
     const Copy *dense = inst->move.to == axis ? from : to;
-    bool good = by->value == graph_route(body->graph, value->dim[axis]) &&
-                choice->axes == axis + 1 && by->place.partial == 0 && by->place.shard[axis].n == 0;
+    bool good = by->value == graph_route(body->graph, from->value) && choice->axes == axis + 1 &&
+                by->place.partial == 0 && by->place.shard[axis].n == 0;
     AtomList own[2] = {{0}, {0}};
     int heads = inst->move.atoms.n - inst->move.tail;
     for (int i = 0; i < inst->move.atoms.n && inst->move.kind != MOVE_SLICE; i++) {

@@ -430,8 +430,9 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     *image->model = *plan->model;
     image->model->root = json_owned(arena, image_model(plan, net, image, atoms, &links));
     image->model->diag = diag;
-    Reading reading = {image->micro_batch * dp, image->job.sequence, image->pad_vocabulary,
-                       plan_is_routed(plan, net)};
+    Reading reading = plan_reading(image, plan_is_routed(plan, net));
+    if (image->rounds > 1) /* all have their rows, the last one what is left */
+        reading.room_percent = 100 / image->rounds;
     Net *small = model_read_as(arena, diag, json_root(image->model), &reading);
     if (!small)
         return NULL;

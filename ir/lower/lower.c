@@ -94,7 +94,7 @@ static int deliver_route(Lowering *lo, ValueId id, int source, const Path *path,
 {
     const Body *body = lo->body;
     const Value *value = &body->graph->values.at[id];
-    ValueId route = graph_route(body->graph, value->dim[value_routed_axis(body->net, value)]);
+    ValueId route = graph_route(body->graph, id);
     Placement from = body->copies.at[source].place;
     Placement place =
         place_of_route(body->net, value, &from, &path->after[step], &path->move[step]);

@@ -15,8 +15,7 @@ const char *const move_text[MOVE_KIND_COUNT] = {
     [MOVE_PAD] = "pad",
 };
 
-/* Placements one search may visit: far above what any mesh here reaches. */
-enum { NODE_CAP = 200000 };
+enum { NODE_CAP = 200000 }; /* placements one search may visit: far above what any mesh reaches */
 
 /* ---- prices ---- */
 
@@ -240,6 +239,8 @@ static void reach(PathTable *table, int from, const Move *move, const Placement 
         int64_t elements = before.elements;
         if (move->kind == MOVE_ALL_TO_ALL) /* of a ragged cut the rows travel, not their room */
             elements = least(elements, place_elements(mesh, table->net, table->value, place));
+        if (table->value->late && move_is_routed(table->net, table->value, move))
+            elements = 0; /* an even router sends none */
         int64_t bytes = wire_bytes(mesh, move, elements, table->price.element_bytes);
         cost += table->price.cost(table->price.context, mesh, move, bytes);
     }
@@ -267,15 +268,15 @@ static void reach(PathTable *table, int from, const Move *move, const Placement 
     queue_push(table, (Queued){cost, before.n + 1, ++table->tick, at});
 }
 
-/* Axes that moves may cut and join: not those of rows that are or will be cut raggedly. */
+/* Axes that moves may cut and join: not those of rows that are cut raggedly. */
 static bool axis_matters(const PathTable *table, const Placement *place, int axis)
 {
     int routed = value_routed_axis(table->net, table->value);
     if (axis == routed || (axis < routed && place->shard[routed].n > 0))
         return false;
     const AtomList *rows = routed != NONE ? &table->to.shard[routed] : NULL;
-    bool sent = false; /* tokens are cut on the way to a ragged cut */
-    for (int i = 0; rows && i < rows->n; i++)
+    bool sent = false;
+    for (int i = 0; rows && i < rows->n; i++) /* tokens are cut on the way to a ragged cut */
         sent |= axis == 1 && route_axis(&table->mesh, table->net, table->value, rows->at[i]) == 1;
     return sent || place->shard[axis].n > 0 || table->to.shard[axis].n > 0;
 }
@@ -359,8 +360,7 @@ static void reach_reductions(PathTable *table, int from, const Placement *place)
     }
 }
 
-/* Every move of one axis's minor end: gather it, leave it as zeros elsewhere, or exchange it for
- * another axis. */
+/* Every move of one axis's minor end: gather it, exchange it for another axis, pad with zeros. */
 static void reach_suffixes(PathTable *table, int from, const Placement *place, int axis)
 {
     const AtomList *list = &place->shard[axis];
@@ -559,9 +559,9 @@ bool path_find(PathTable *table, const Value *value, const Placement *from, cons
     memset(&key, 0, sizeof key);
     for (int i = 0; i < value->axes; i++) {
         const Dim *dim = &table->net->dims.at[value->dim[i]];
-        key.extent[i] = dim->kind == DIM_ROUTED
-                            ? -1 - 2 * value->dim[i] - (value->number == NUM_INDEX)
-                            : dim->extent;
+        key.extent[i] = dim->kind == DIM_ROUTED ? -1 - 4 * value->dim[i] - 2 * value->late -
+                                                      (value->number == NUM_INDEX)
+                                                : dim->extent;
     }
     key.from = *from;
     key.to = *to;

@@ -201,6 +201,9 @@ bool inst_moves_gradient(const Body *body, const Inst *inst)
 int64_t inst_wire_bytes(const Body *body, const Inst *inst)
 {
     const Copy *source = &body->copies.at[inst->in[0]];
+    const Value *value = &body->graph->values.at[source->value];
+    if (value->late && move_is_routed(body->net, value, &inst->move))
+        return 0; /* an even router sends none */
     return wire_bytes(body->mesh, &inst->move, source->elements, dtype_bytes(source->dtype));
 }
 

@@ -69,7 +69,7 @@ static void plan_fill(const Solver *solver, const uint16_t *value, ClassPlan *re
         const Value *info = &graph->values.at[v];
         int var = problem->saved_var[v];
         bool forward = info->kind == VALUE_NODE && graph->nodes.at[info->made].seg == SEG_FORWARD;
-        ret->keep[v] = forward && problem->setup.recompute ? KEEP_NONE : KEEP_SAVED;
+        ret->keep[v] = forward && (problem->setup.recompute || info->late) ? KEEP_NONE : KEEP_SAVED;
         if (var != NONE)
             ret->saved[v] = problem->vars.at[var].place[value[var]];
         else if (boundary != NULL && (v == graph->chain_in || v == graph->grad_in))

@@ -357,7 +357,8 @@ static void value_factors(Problem *problem, ValueId id)
     }
     int first = NONE, later = NONE;
     bool born_late = value_segment(setup->graph, id) == SEG_BACKWARD;
-    bool saved = kind == VALUE_NODE && !born_late && !setup->recompute;
+    bool saved =
+        kind == VALUE_NODE && !born_late && !setup->recompute && !setup->graph->values.at[id].late;
     if (forward.n > 0) {
         first = copies_var(problem, id, SEG_FORWARD, &forward, saved ? &backward : NULL, &source);
         deliver_factor(problem, id, first, &source, false);
@@ -502,13 +503,14 @@ static bool problem_prune(Problem *problem)
 static void mark_again(Problem *problem)
 {
     const Graph *graph = problem->setup.graph;
-    for (int n = graph->nodes.n - 1; n >= 0 && problem->setup.recompute; n--) {
+    for (int n = graph->nodes.n - 1; n >= 0; n--) {
         const Node *node = &graph->nodes.at[n];
         if (node->seg != SEG_BACKWARD && !problem->again[n])
             continue;
         for (int k = 0; k < node->ins; k++) {
             NodeId made = graph->values.at[node->in[k]].made;
-            if (made != NONE && graph->nodes.at[made].seg == SEG_FORWARD)
+            bool kept = !problem->setup.recompute && !graph->values.at[node->in[k]].late;
+            if (made != NONE && graph->nodes.at[made].seg == SEG_FORWARD && !kept)
                 problem->again[made] = true;
         }
     }

@@ -109,6 +109,26 @@ extern "C" __global__ void lp_capacity(long long b, long long s, int k, int expe
     }
 }
 
+/* out[rows]: the choices of one round. Each of the owners, who have `named` experts, takes `bound`
+ * of them a round in their order, and in the last round all that are left; the others become -1. A
+ * thread follows one owner, or nobody. */
+extern "C" __global__ void lp_deal(long long rows, int named, int owners, long long bound,
+                                   int round, int rounds, const int *__restrict__ choice,
+                                   int *__restrict__ out)
+{
+    for (long long mine = lp_route_begin() - 1; mine < owners; mine += lp_route_step()) {
+        long long seen = 0;
+        for (long long i = 0; i < rows; i++) {
+            const int id = choice[i];
+            if ((id < 0 ? -1 : id / named) != mine) {
+                continue;
+            }
+            const long long at = seen++ / bound;
+            out[i] = mine >= 0 && (at < rounds ? at : rounds - 1) == round ? id : -1;
+        }
+    }
+}
+
 /* out[experts]: how many of n choices are of each of the experts [base, base + experts). Counts
  * below 2^24 are exact. */
 extern "C" __global__ void lp_tally(long long n, int experts, long long base,

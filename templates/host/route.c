@@ -123,6 +123,22 @@ static LP_MAYBE_UNUSED void lp_capacity(long b, long s, int k, int experts, long
     }
 }
 
+/* out[rows]: the choices of one round. Each of the owners, who have `named` experts, takes `bound`
+ * of them a round in their order, and in the last round all that are left; the others become -1.
+ * scratch: LP_CAPACITY_BYTES of the owners. */
+static LP_MAYBE_UNUSED void lp_deal(long rows, long named, int owners, long bound, int round,
+                                    int rounds, const int32_t *choice, int32_t *out, void *scratch)
+{
+    int32_t *seen = scratch;
+    memset(seen, 0, (size_t)owners * sizeof *seen);
+    for (long i = 0; i < rows; i++) {
+        const int32_t id = choice[i];
+        long at = id >= 0 ? seen[id / named]++ / bound : -1;
+        at = at < rounds ? at : rounds - 1;
+        out[i] = at == round ? id : -1;
+    }
+}
+
 /* out[experts]: how many of n choices are of each of the experts [base, base + experts). */
 static LP_MAYBE_UNUSED void lp_tally(long n, int experts, long base, const int32_t *choice,
                                      float *out)

@@ -26,6 +26,8 @@ static const Launch launches[] = {
                 "(const float *)in[0], (int *)out"},
     {"lp_capacity", "number[0], number[1], number[2], number[3], number[4], (const int *)in[0], "
                     "(int *)out"},
+    {"lp_deal", "number[0], number[1], number[2], number[3], number[4], number[5], "
+                "(const int *)in[0], (int *)out"},
     {"lp_tally", "number[0], number[1], number[2], (const int *)in[0], (float *)out"},
     {"lp_take", "number[0], number[1], number[2], (const int *)in[0], (const float *)in[1], "
                 "(float *)out"},
@@ -120,6 +122,12 @@ static void test_route(void **state)
         lp_capacity(B, S, K, E, bound, d->choice, want, scratch, 1);
         call(d, "lp_capacity", (const void *[]){d->choice}, got, (long[]){B, S, K, E, bound});
         assert_memory_equal(got, want, sizeof want);
+        for (int round = 0; round < 3; round++) {
+            lp_deal(CHOICES, 2, E / 2, bound, round, 3, d->choice, want, scratch);
+            call(d, "lp_deal", (const void *[]){d->choice}, got,
+                 (long[]){CHOICES, 2, E / 2, bound, round, 3});
+            assert_memory_equal(got, want, sizeof want);
+        }
     }
 }
 
