@@ -301,7 +301,7 @@ int cmd_plan(int argc, char **argv)
          "the search may keep state, activations and weights in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
-        {"refine", NULL, "let the last layers of stages off full recompute and cut homes, for room",
+        {"refine", NULL, "let last layers off recompute and cut homes where memory has room",
          false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
