@@ -88,8 +88,9 @@ void graph_mark_late(Graph *graph)
 {
     for (int v = 0; v < graph->values.n; v++) {
         Value *value = &graph->values.at[v];
-        if (value->axes < 2 || value_routed_axis(graph->net, value) == NONE)
-            continue;
+        int axis = value_routed_axis(graph->net, value);
+        if (axis == NONE || (value->number != NUM_INDEX && axis + 1 == value->axes))
+            continue; /* numbers of choices, such as shares, serve all rounds */
         ValueId route = graph_route(graph, v);
         const Value *choice = route != NONE ? &graph->values.at[route] : value;
         const Node *made = choice->kind == VALUE_NODE ? &graph->nodes.at[choice->made] : NULL;

@@ -21,7 +21,7 @@ void class_recompute(Arena *arena, const Graph *graph, const ClassPlan *class, P
     Str names = str_new(arena);
     for (int n = 0; n < graph->nodes.n; n++) {
         const Node *node = &graph->nodes.at[n];
-        if (node->seg != SEG_FORWARD)
+        if (node->seg != SEG_FORWARD || node->late) /* rows of later rounds are never kept */
             continue;
         bool again = class->keep[node->out[0]] == KEEP_NONE;
         all = all && again;
