@@ -159,6 +159,8 @@ static void print_state(Trainer *t, Emit *out)
         if (!t->program->flows)
             emit_line(out, "int64_t begun; /* samples before this step */");
         emit_line(out, "long sample;   /* of the run: the first of the micro-batch at work */");
+        if (t->braids)
+            emit_line(out, "long sample_back; /* of the backward beside it */");
         emit_line(out, "bool evaluates; /* nothing is drawn */");
     }
     emit_line(out, "LpEvent world, bucket[%d];", most_buckets(t));
@@ -431,6 +433,8 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
                  .options = options};
     for (int c = 0; c < program->net->classes.n; c++)
         t.split = t.split || program->body[c]->weight.n > 0;
+    for (int s = 0; s < program->stages; s++)
+        t.braids = t.braids || program->stage[s].pairings.n > 0;
     reserve_names(&t);
     return t;
 }
@@ -443,6 +447,7 @@ static void print_bodies(Trainer *t, Emit *out)
     }
     for (int c = t->net->classes.n; c < t->program->bodies; c++)
         trainer_print_body(t, out, c, 1);
+    trainer_print_braids(t, out);
 }
 
 static const char *cuda_text(Trainer *t)

@@ -32,6 +32,13 @@ typedef struct HeadWidths {
     int64_t d, e; /* of queries and keys, of values */
 } HeadWidths;
 
+/* Where an instruction packs blocks: its first, second, … room. */
+typedef struct PackRoom {
+    const Inst *inst;
+    int nth;
+    const char *text;
+} PackRoom;
+
 typedef struct Trainer {
     Arena *arena;
     Diag *diag;
@@ -45,9 +52,11 @@ typedef struct Trainer {
     VEC(KernelText) kernels;
     VEC(EventName) events;
     VEC(HeadWidths) widths; /* of attention: its scratch */
-    int64_t pack_bytes;     /* outside the arena: blocks of collectives that are not contiguous */
+    VEC(PackRoom) rooms;
+    int64_t pack_bytes; /* outside the arena: blocks of collectives that are not contiguous */
     bool (*takes_first)[BODY_LISTS]; /* per class and list: has it accumulators? */
     bool split;                      /* backward in two parts, I and W */
+    bool braids;                     /* some rows are two in one */
     const TrainerOptions *options;
     struct {
         int64_t m, n, k, bytes;
@@ -113,6 +122,17 @@ bool trainer_is_matrix(const Trainer *t, int class);
 const char *trainer_part(const Trainer *t, int which);
 /* "stage0", or "stage0_chunk3" where a stage has several. */
 const char *trainer_chunk(Trainer *t, int stage, int chunk);
+/* Rows that are two in one (trainer_braid.c): functions of pairs of bodies; of the pairs of links
+ * of a stage's chunks; and how the schedule calls one: "stage0_chunk0_beside_chunk3". */
+void trainer_print_braids(Trainer *t, Emit *out);
+void trainer_print_pairings(Trainer *t, Emit *out, int stage);
+const char *trainer_beside(Trainer *t, int stage, const Entry *entry);
+/* trainer_stage.c: the micro-batch whose row is flagged first, or last, of forwards or of rows that
+ * add to gradients; whether the links of a chunk close buckets; data of a micro-batch; how a link
+ * is called, "&stage0_layer[2]". */
+int flagged_micro(const StageProgram *stage, int chunk, bool forward, bool last);
+bool link_closes(const StageProgram *stage, int link);
+void trainer_print_load(Trainer *t, Emit *out, int stage, const Chunk *chunk);
 void trainer_print_link_types(Trainer *t, Emit *out);
 void trainer_print_link_tables(Trainer *t, Emit *out, int stage);
 void trainer_print_stage(Trainer *t, Emit *out, int stage); /* slots, forward, backward, messages */

@@ -18,7 +18,7 @@ const Copy *body_copy(const BodyPrinter *p, int copy)
 static const char *var_of(BodyPrinter *p, int copy, bool write)
 {
     if (!p->var[copy])
-        p->var[copy] = names_take(&p->names, emit_ident(p->t->arena, body_copy(p, copy)->name));
+        p->var[copy] = names_take(p->names, emit_ident(p->t->arena, body_copy(p, copy)->name));
     p->written[copy] = p->written[copy] || write;
     return p->var[copy];
 }
@@ -41,7 +41,7 @@ const char *body_first(BodyPrinter *p, int copy)
     if (c->param != NONE && trainer_begins_anew(p->t, p->body, c->param))
         return "true"; /* what earlier micro-batches left is at home */
     p->uses_first = true;
-    return "first";
+    return p->first;
 }
 
 int64_t body_extent(const Copy *copy, int begin, int end)
@@ -99,12 +99,12 @@ static const char *base_text(BodyPrinter *p, const RowBase *base)
     case BASE_ORIGIN:
         break;
     case BASE_SAMPLE:
-        return str_eq(origin, "0") ? "s->sample"
-                                   : arena_printf(p->t->arena, "s->sample + %s", origin);
+        return arena_printf(p->t->arena, str_eq(origin, "0") ? "s->%s" : "s->%s + %s",
+                            p->beside && p->which > 0 ? "sample_back" : "sample", origin);
     case BASE_SEED:
         return "s->seed";
     case BASE_STREAM:
-        return arena_printf(p->t->arena, "s->evaluates ? -1L : link->layer * %dL + %lld",
+        return arena_printf(p->t->arena, "s->evaluates ? -1L : %s->layer * %dL + %lld", p->link,
                             DRAW_SITES, (long long)base->site);
     }
     return origin;
@@ -219,7 +219,7 @@ static void print_gemm(BodyPrinter *p, const Gemm *gemm)
         const char *first = body_first(p, gemm->c);
         beta = str_eq(first, "false")  ? "1.0f"
                : str_eq(first, "true") ? "0.0f"
-                                       : "first ? 0.0f : 1.0f";
+                                       : arena_printf(p->t->arena, "%s ? 0.0f : 1.0f", first);
     }
     for (int i = 0; i < gemm->loops; i++)
         if (gemm->loop[i].sums && !str_eq(beta, "1.0f"))
@@ -291,11 +291,13 @@ static bool print_parts(BodyPrinter *p, const Node *node, const int *in, const i
 static void print_title(BodyPrinter *p, const Inst *inst)
 {
     Str text = str_new(p->t->arena);
+    const char *side = p->beside ? arena_printf(p->t->arena, "%s, ", p->beside) : "";
     if (inst->kind != INST_KERNEL) {
         const char *what = inst->kind == INST_MOVE    ? move_text[inst->move.kind]
                            : inst->kind == INST_MERGE ? "merge"
                                                       : "accumulate";
-        emit_comment(p->emit, "%s: %s", what, trainer_comment(p->t, inst->why ? inst->why : ""));
+        emit_comment(p->emit, "%s%s: %s", side, what,
+                     trainer_comment(p->t, inst->why ? inst->why : ""));
         return;
     }
     for (int i = 0; i < inst->nodes; i++)
@@ -309,7 +311,7 @@ static void print_title(BodyPrinter *p, const Inst *inst)
         str_putf(&text, "%s%s", k ? ", " : ": ", body_copy(p, inst->in[k])->name);
     for (int k = 0; k < inst->outs; k++)
         str_putf(&text, "%s%s", k ? ", " : " -> ", body_copy(p, inst->out[k])->name);
-    emit_comment(p->emit, "%s", trainer_comment(p->t, text.at));
+    emit_comment(p->emit, "%s%s", side, trainer_comment(p->t, text.at));
 }
 
 static bool print_kernel(BodyPrinter *p, const Inst *inst)
@@ -361,7 +363,7 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
 
 /* What instruction `index` needs done, or the body's end; blocks that have arrived are put in
  * their places. */
-static void print_waits(BodyPrinter *p, int index)
+void body_print_waits(BodyPrinter *p, int index)
 {
     Place place = {
         .kind = PLACE_INST, .stage = NONE, .class = p->class, .which = p->which, .inst = index};
@@ -380,10 +382,12 @@ static void print_waits(BodyPrinter *p, int index)
 }
 
 /* Results so far, in place, joined with those of one more block. */
-static bool print_inst(BodyPrinter *p, const Inst *inst, int index)
+bool body_print_inst(BodyPrinter *p, int index)
 {
+    const Inst *inst = p->inst = &body_list(p->body, p->which)->at[index];
+    p->rooms = 0;
     print_title(p, inst);
-    print_waits(p, index);
+    body_print_waits(p, index);
     if (inst->kind == INST_MOVE)
         return trainer_print_move(p, inst, index);
     if (inst->kind == INST_KERNEL || inst->kind == INST_MERGE) {
@@ -410,45 +414,47 @@ static const char *address_text(BodyPrinter *p, int id)
     const Copy *copy = body_copy(p, id);
     switch (copy->home) {
     case HOME_DATA: {
-        return arena_printf(arena, "lp_place(at, link->data[%s])",
+        return arena_printf(arena, "lp_place(%s, %s->data[%s])", p->at, p->link,
                             trainer_data(p->t, body_value(p, id)->out));
     }
     case HOME_PARAM:
-        return arena_printf(arena, "arena_at(s, %slink->weight[%s])",
-                            p->t->program->flows ? "s->version + " : "",
+        return arena_printf(arena, "arena_at(s, %s%s->weight[%s])",
+                            p->t->program->flows ? "s->version + " : "", p->link,
                             trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)
             return copy->number == 0
                        ? "arena_at(s, LOSS_AT)"
                        : arena_printf(arena, "arena_at(s, LOSS_AT + %d)", 4 * copy->number);
-        return arena_printf(arena, "arena_at(s, link->gradient[%s])",
+        return arena_printf(arena, "arena_at(s, %s->gradient[%s])", p->link,
                             trainer_param(p->t, p->class, copy->param));
     case HOME_IN:
-        return "lp_place(at, link->in)";
+        return arena_printf(arena, "lp_place(%s, %s->in)", p->at, p->link);
     case HOME_OUT:
-        return "lp_place(at, link->out)";
+        return arena_printf(arena, "lp_place(%s, %s->out)", p->at, p->link);
     case HOME_GRAD_IN:
-        return "lp_place(at, link->grad_in)";
+        return arena_printf(arena, "lp_place(%s, %s->grad_in)", p->at, p->link);
     case HOME_GRAD_OUT:
-        return "lp_place(at, link->grad_out)";
+        return arena_printf(arena, "lp_place(%s, %s->grad_out)", p->at, p->link);
     case HOME_SAVED:
-        return arena_printf(arena, "lp_place_after(at, link->saved, %lldL)",
+        return arena_printf(arena, "lp_place_after(%s, %s->saved, %lldL)", p->at, p->link,
                             (long long)copy->offset);
     case HOME_SAVED_W:
-        return arena_printf(arena, "lp_place_after(at, link->saved_w, %lldL)",
+        return arena_printf(arena, "lp_place_after(%s, %s->saved_w, %lldL)", p->at, p->link,
                             (long long)copy->offset);
     case HOME_SAVED_IW:
-        return arena_printf(arena, "lp_place_after(at, link->saved_iw, %lldL)",
+        return arena_printf(arena, "lp_place_after(%s, %s->saved_iw, %lldL)", p->at, p->link,
                             (long long)copy->offset);
     case HOME_TEMP:
-        return arena_printf(arena, "lp_scratch(at, %lldL)", (long long)copy->offset);
+        return arena_printf(arena, "lp_scratch%s(%s, %lldL)",
+                            copy->back && p->t->braids ? "_back" : "", p->at,
+                            (long long)copy->offset);
     default:
         BUG("%s has no memory", copy->name);
     }
 }
 
-static const char *print_pointers(BodyPrinter *p)
+const char *body_pointers(BodyPrinter *p)
 {
     static const char *const type[DT_COUNT] = {[DT_F32] = "float",
                                                [DT_F64] = "double",
@@ -471,33 +477,50 @@ static const char *print_pointers(BodyPrinter *p)
     return out.text.at;
 }
 
+Names *body_names(Trainer *t)
+{
+    static const char *const reserved[] = {"s", "link", "at", "first", "shape", "place"};
+    Names *names = ARENA_NEW(t->arena, Names);
+    *names = names_new(t->arena);
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        names_take(names, reserved[i]);
+    for (int i = 0; i < t->globals.taken.n; i++)
+        names_take(names, t->globals.taken.at[i]);
+    return names;
+}
+
+BodyPrinter body_printer(Trainer *t, Emit *out, int class, int which, Names *names)
+{
+    const Body *body = t->program->body[class];
+    return (BodyPrinter){.t = t,
+                         .emit = out,
+                         .body = body,
+                         .class = class,
+                         .which = which,
+                         .var = ARENA_ARRAY(t->arena, const char *, body->copies.n + 1),
+                         .written = ARENA_ARRAY(t->arena, bool, body->copies.n + 1),
+                         .unpack =
+                             ARENA_ARRAY(t->arena, const char *, body_list(body, which)->n + 1),
+                         .names = names,
+                         .link = "link",
+                         .at = "at",
+                         .first = "first"};
+}
+
 void trainer_print_body(Trainer *t, Emit *out, int class, int which)
 {
     const Body *body = t->program->body[class];
     const InstList *list = body_list(body, which);
     Emit statements = emit_new(t->arena);
     statements.depth = 1;
-    BodyPrinter p = {.t = t,
-                     .emit = &statements,
-                     .body = body,
-                     .class = class,
-                     .which = which,
-                     .names = names_new(t->arena)};
-    p.var = ARENA_ARRAY(t->arena, const char *, body->copies.n + 1);
-    p.written = ARENA_ARRAY(t->arena, bool, body->copies.n + 1);
-    p.unpack = ARENA_ARRAY(t->arena, const char *, list->n + 1);
-    static const char *const reserved[] = {"s", "link", "at", "first", "shape", "place"};
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-        names_take(&p.names, reserved[i]);
-    for (int i = 0; i < t->globals.taken.n; i++)
-        names_take(&p.names, t->globals.taken.at[i]);
+    BodyPrinter p = body_printer(t, &statements, class, which, body_names(t));
     for (int i = 0; i < list->n; i++) {
         if (i)
             emit_blank(&statements);
-        if (!print_inst(&p, &list->at[i], i))
+        if (!body_print_inst(&p, i))
             return;
     }
-    print_waits(&p, list->n);
+    body_print_waits(&p, list->n);
     t->takes_first[class][which] = p.uses_first;
     static const char *const titles[] = {"Forward", "Backward", "Gradients of the weights"};
     const char *title = trainer_is_matrix(t, class) ? "One step"
@@ -508,7 +531,7 @@ void trainer_print_body(Trainer *t, Emit *out, int class, int which)
     emit_open_function(out, "static void %s_%s(State *s, const %sLink *link, const LpSlots *at%s)",
                        t->class_name[class], part, trainer_camel(t, t->class_name[class]),
                        p.uses_first ? ", bool first" : "");
-    const char *pointers = print_pointers(&p);
+    const char *pointers = body_pointers(&p);
     emit_text(out, pointers);
     if (!strstr(statements.text.at, "s->") && !strstr(pointers, "(s, "))
         emit_line(out, "(void)s;");

@@ -14,9 +14,24 @@ typedef struct BodyPrinter {
     const char **var; /* per copy: its pointer, NULL until it is used */
     bool *written;
     const char **unpack; /* per instruction: what follows the wait for it, or NULL */
-    Names names;
+    Names *names;
+    const char *link, *at, *first; /* what the function calls its link, its slots, and whether
+                                      accumulators begin */
+    const char *beside; /* "forward" or "backward", where it prints two bodies in one; or NULL */
+    const Inst *inst;   /* at work, */
+    int rooms;          /* and the rooms for blocks that it has asked for */
     bool uses_first;
 } BodyPrinter;
+
+/* A printer of a list of a body, whose variables are its own. */
+BodyPrinter body_printer(Trainer *t, Emit *out, int class, int which, Names *names);
+/* Names that a body's function must not give to a variable. */
+Names *body_names(Trainer *t);
+/* One instruction with its waits; those at the list's end, where `index` is its length. */
+bool body_print_inst(BodyPrinter *p, int index);
+void body_print_waits(BodyPrinter *p, int index);
+/* Declarations of the variables that have been used. */
+const char *body_pointers(BodyPrinter *p);
 
 const Value *body_value(const BodyPrinter *p, int copy);
 const Copy *body_copy(const BodyPrinter *p, int copy);

@@ -14,13 +14,20 @@ static Blocks blocks_of(const BodyPrinter *p, int copy, int axis, int64_t extent
                     extent * body_extent(c, axis + 1, axes) * dtype_bytes(c->dtype)};
 }
 
-/* Memory outside the arena that this instruction packs blocks into. */
+/* Memory outside the arena that this instruction packs blocks into: the same wherever it is
+ * printed. */
 static const char *pack_room(BodyPrinter *p, int64_t bytes)
 {
-    const char *text =
-        p->t->pack_bytes ? arena_printf(p->t->arena, "s->pack + %lldL", (long long)p->t->pack_bytes)
-                         : "s->pack";
-    p->t->pack_bytes += (bytes + 63) / 64 * 64;
+    Trainer *t = p->t;
+    int nth = p->rooms++;
+    for (int i = 0; i < t->rooms.n; i++)
+        if (t->rooms.at[i].inst == p->inst && t->rooms.at[i].nth == nth)
+            return t->rooms.at[i].text;
+    const char *text = t->pack_bytes
+                           ? arena_printf(t->arena, "s->pack + %lldL", (long long)t->pack_bytes)
+                           : "s->pack";
+    t->pack_bytes += (bytes + 63) / 64 * 64;
+    vec_push(t->arena, &t->rooms) = (PackRoom){p->inst, nth, text};
     return text;
 }
 

@@ -21,7 +21,8 @@ static bool shifts(const Entry *e)
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
     if (a->kind != b->kind || a->ahead != b->ahead || a->part != b->part || a->chunk != b->chunk ||
-        shifts(a) != shifts(b) || a->resumes != b->resumes || a->turns != b->turns)
+        shifts(a) != shifts(b) || a->resumes != b->resumes || a->turns != b->turns ||
+        a->braids != b->braids || a->braided != b->braided)
         return false;
     bool message = a->kind == ENTRY_SEND || a->kind == ENTRY_RECV;
     if ((message && a->message != b->message) ||
@@ -95,6 +96,13 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     const char *turns = !trainer_spills(t) ? "" : entry->turns ? ", true" : ", false";
     switch (entry->kind) {
     case ENTRY_COMPUTE: {
+        if (entry->braids)
+            emit_line(out, "%s(s, %s%s, %s);", trainer_beside(t, s, entry),
+                      t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0 ? "step, "
+                                                                                     : "",
+                      micro, number_at(t, var, entry[1].micro, fold->micro));
+        if (entry->braids || entry->braided)
+            break;
         static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;

@@ -7,7 +7,7 @@
 
 /* ---- links in order ---- */
 
-static bool closes_bucket(const StageProgram *stage, int link)
+bool link_closes(const StageProgram *stage, int link)
 {
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
@@ -21,7 +21,7 @@ static bool closes_bucket(const StageProgram *stage, int link)
 static bool any_closes(const StageProgram *stage, int begin, int end)
 {
     for (int i = begin; i < end; i++) {
-        if (closes_bucket(stage, i))
+        if (link_closes(stage, i))
             return true;
     }
     return false;
@@ -178,6 +178,9 @@ static void print_slots(Trainer *t, Emit *out, int s, const Chunk *chunk)
     emit_line(out, "LpSlots at = {{0}};");
     emit_line(out, "at.base[LP_AT_ARENA] = s->arena;");
     emit_line(out, "at.base[LP_AT_SCRATCH] = s->arena + %lldL;", (long long)stage->scratch);
+    if (t->braids)
+        emit_line(out, "at.base[LP_AT_SCRATCH_BACK] = s->arena + %lldL;",
+                  (long long)stage->scratch_back);
     bool uses_micro = false;
     for (int r = 0; r < RING_COUNT; r++) {
         int owner;
@@ -240,7 +243,7 @@ static void print_runs(Trainer *t, Emit *out, const Copy *copy, const char *whic
 }
 
 /* One call for all data that lie alike on the ranks. */
-static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
+void trainer_print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
 {
     const StageProgram *stage = &t->program->stage[s];
     bool done[DATA_COUNT] = {false};
@@ -287,9 +290,7 @@ static void print_load(Trainer *t, Emit *out, int s, const Chunk *chunk)
     }
 }
 
-/* The micro-batch whose row is flagged first, or last: of forwards, or of rows that add to
- * gradients. */
-static int flagged_micro(const StageProgram *stage, int chunk, bool forward, bool last)
+int flagged_micro(const StageProgram *stage, int chunk, bool forward, bool last)
 {
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
@@ -346,7 +347,7 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     if (t->program->flows)
         trainer_print_version(t, out, pass->s);
     if (forward)
-        print_load(t, out, pass->s, chunk);
+        trainer_print_load(t, out, pass->s, chunk);
     print_sample(t, out, pass->s);
     if (fetches) {
         emit_line(out, "if (!resumes) /* the first weights of the row are not there yet */");
@@ -362,7 +363,8 @@ static bool has_part(const StageProgram *stage, int chunk, PartKind part)
 {
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
-        if (entry->kind == ENTRY_COMPUTE && entry->chunk == chunk && entry->part == part)
+        if (entry->kind == ENTRY_COMPUTE && entry->chunk == chunk && entry->part == part &&
+            (part == PART_F || !entry->braided)) /* evaluations run forwards by themselves */
             return true;
     }
     return false;
@@ -446,4 +448,5 @@ void trainer_print_stage(Trainer *t, Emit *out, int s)
                 print_message(t, out, s, &stage->chunk[c], (EntryKind)kind, (MsgKind)message);
         }
     }
+    trainer_print_pairings(t, out, s);
 }

@@ -123,22 +123,23 @@ static int count_waits(const Trainer *t, int stage, int which, int link, EventKi
     return found;
 }
 
-static bool has_bucket_waits(const Trainer *t, int stage, const Chunk *chunk, int which,
-                             EventKind kind)
-{
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        if (count_waits(t, stage, which, i, kind))
-            return true;
-    }
-    return false;
-}
-
 bool trainer_stands_alone(const Trainer *t, int stage, int which, int link)
 {
     const Event *events;
     int n = link_waits(t, stage, which, link, &events);
     for (int e = 0; e < n; e++) {
         if (events[e].kind < EVENT_BUCKET || events[e].kind > EVENT_FILL)
+            return true;
+    }
+    return false;
+}
+
+/* Of links that are called alike; the others name their events themselves. */
+static bool has_bucket_waits(const Trainer *t, int stage, const Chunk *chunk, int which,
+                             EventKind kind)
+{
+    for (int i = chunk->begin; i < chunk->end; i++) {
+        if (!trainer_stands_alone(t, stage, which, i) && count_waits(t, stage, which, i, kind))
             return true;
     }
     return false;

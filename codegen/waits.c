@@ -360,8 +360,19 @@ static void drop_inst_events(Waits *waits)
     }
 }
 
-/* One wait for each collective of a body, behind which its event is idle wherever else the walk
- * waits for it: a body runs all of its instructions, every time. */
+static bool reads(const Inst *inst, int copy)
+{
+    for (int k = 0; k < inst->ins; k++) {
+        if (inst->in[k] == copy)
+            return true;
+    }
+    return false;
+}
+
+/* One wait for each collective of a body, where the walk first waits for it or its result is read
+ * (of two bodies in one the other's wait for a later one may come first in the walk). Behind it its
+ * event is idle wherever else the walk waits for it: a body runs all of its instructions, every
+ * time. */
 static void settle(Waits *waits)
 {
     Arena *scratch = arena_new("waits");
@@ -375,7 +386,8 @@ static void settle(Waits *waits)
                 Event event = {.kind = EVENT_INST, .class = c, .which = which, .inst = i};
                 Place place = {
                     .kind = PLACE_INST, .stage = NONE, .class = c, .which = which, .inst = i + 1};
-                while (place.inst < list->n && !waits_for(waits, &place, &event))
+                while (place.inst < list->n && !waits_for(waits, &place, &event) &&
+                       !reads(&list->at[place.inst], list->at[i].out[0]))
                     place.inst++;
                 add_event(&settled, place, event);
             }

@@ -58,12 +58,22 @@ void plan_chunk_per_stage(Arena *arena, Plan *plan)
         plan->holder[s] = s;
 }
 
+/* The rows of a file, as they are or with pairs. */
+static const Schedule *table_rows(Arena *arena, const Schedule *table, bool braids)
+{
+    Schedule *rows = ARENA_NEW(arena, Schedule);
+    *rows = *table;
+    rows->braids = braids;
+    return rows;
+}
+
 const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan)
 {
     if (plan->schedule == SCHEDULE_TABLE)
-        return plan->table;
-    return schedule_make(arena, diag, plan->schedule, plan->stages, plan->chunks / plan->stages,
-                         plan->micro_batches);
+        return table_rows(arena, plan->table, plan->braid);
+    return (plan->braid ? schedule_make_braided
+                        : schedule_make)(arena, diag, plan->schedule, plan->stages,
+                                         plan->chunks / plan->stages, plan->micro_batches);
 }
 
 /* ---- homes ---- */
@@ -147,6 +157,7 @@ Pins pins_none(void)
                   .rounds = -1,
                   .shard = -1,
                   .home = {-1, -1, -1},
+                  .braid = -1,
                   .block = -1,
                   .chunks = -1};
 }
@@ -174,11 +185,14 @@ const Schedule *pins_rows(Arena *arena, Diag *diag, const Pins *pins, int micros
     ScheduleKind kind = schedule_by_name(pins->schedule);
     const Schedule *schedule = pins->table;
     if (kind != SCHEDULE_TABLE) {
-        schedule = schedule_make(arena, diag, kind, pins->pp, pins_chunks(pins) / pins->pp, micros);
+        schedule = (pins->braid > 0 ? schedule_make_braided : schedule_make)(
+            arena, diag, kind, pins->pp, pins_chunks(pins) / pins->pp, micros);
         return schedule && schedule_check(schedule, diag) ? schedule : NULL;
     }
-    if (schedule->stages == pins->pp && schedule->micros == micros)
-        return schedule;
+    if (schedule->stages == pins->pp && schedule->micros == micros) {
+        schedule = table_rows(arena, schedule, pins->braid > 0);
+        return schedule_check(schedule, diag) ? schedule : NULL;
+    }
     diag_error(
         diag, NO_SPAN,
         "the schedule's file has rows of %d stages and %d micro-batches; the plan has %d and %d",
@@ -308,7 +322,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
                                        "rounds",
                                        "optimizer_home",
                                        "activation_home",
-                                       "weight_home"};
+                                       "weight_home",
+                                       "braid"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -324,6 +339,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
         return pin_int(diag, key, value, 1, 1 << 20, &ret->etp);
     if (str_eq(key, "rounds"))
         return pin_int(diag, key, value, 1, MAX_ROUNDS, &ret->rounds);
+    if (str_eq(key, "braid"))
+        return pin_int(diag, key, value, 0, 1, &ret->braid);
     if (str_eq(key, "order"))
         return pin_order(diag, value, ret);
     if (kept_of_pin(key) < KEPT_COUNT)
@@ -365,7 +382,7 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
                   ? "did you mean %s?"
                   : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds zero shard "
                     "optimizer_home activation_home weight_home sp block recompute mbs schedule "
-                    "chunks layers",
+                    "chunks braid layers",
               near);
     return false;
 }

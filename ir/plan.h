@@ -89,6 +89,7 @@ typedef struct Plan {
     AtomSet zigzag; /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
                        as it is */
     const Schedule *table; /* the rows of SCHEDULE_TABLE */
+    bool braid;            /* rows that are meant to overlap run as one: Schedule.braids */
     int *first_link; /* chunks + 1: chunk i has links [first_link[i], first_link[i+1]) of the chain
                       */
     AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
@@ -101,7 +102,8 @@ typedef struct Plan {
     ClassPlan *class; /* per class of the net */
     int64_t *row_ns[PART_COUNT]; /* [chunks] length of the rows of each part: they order the one
                                     sequence; NULL: B 2, others 1 */
-    int64_t hop_ns;              /* a message between stages */
+    int64_t *pair_ns; /* [chunks] of two rows in one, by the chunk of the forward; or NULL */
+    int64_t hop_ns;   /* a message between stages */
 } Plan;
 
 /* How a node that sets each position of the sequence against the others meets the shards of other
@@ -142,6 +144,7 @@ typedef struct Pins {
     int rounds; /* in which rows of experts may come; > 1: then the room is that of a round, and all
                    rounds together hold all that can come */
     int home[KEPT_COUNT]; /* Memories: where the optimizer's state lives, … */
+    int braid;            /* 1: rows that are meant to overlap run as one */
     int block; /* label of the blocks, of those their placements offer: 0 is the fastest */
     int64_t micro_batch;
     const char *schedule;  /* of schedule_text */

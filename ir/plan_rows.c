@@ -10,7 +10,7 @@ static const int64_t ns_max = INT64_C(1) << 40;
 static const char *const row_key[PART_COUNT] = {"forward_ns", "backward_ns", "input_ns",
                                                 "weight_ns"};
 
-json_t *plan_rows_json(const Plan *plan)
+static json_t *plan_rows_json(const Plan *plan)
 {
     json_t *rows = json_object();
     for (int part = 0; part < PART_COUNT; part++) {
@@ -20,8 +20,21 @@ json_t *plan_rows_json(const Plan *plan)
         if (list)
             json_object_set_new(rows, row_key[part], list);
     }
+    json_t *pairs = plan->pair_ns ? json_array() : NULL;
+    for (int c = 0; c < plan->chunks && pairs; c++)
+        json_array_append_new(pairs, json_integer(plan->pair_ns[c]));
+    if (pairs)
+        json_object_set_new(rows, "pair_ns", pairs);
     json_object_set_new(rows, "hop_ns", json_integer(plan->hop_ns));
     return rows;
+}
+
+void plan_put_rows(json_t *root, const Plan *plan)
+{
+    if (plan->braid) /* rows that are two in one */
+        json_object_set_new(root, "braid", json_true());
+    if (plan->row_ns[0])
+        json_object_set_new(root, "rows", plan_rows_json(plan));
 }
 
 /* One string a stage, in the cells of schedule.h. */
@@ -89,6 +102,25 @@ bool plan_read_chunks(Json root, Plan *plan)
     return true;
 }
 
+/* One number a chunk. */
+static bool read_lengths(Json list, Plan *plan, int64_t **ret)
+{
+    if (!json_want_array(list))
+        return false;
+    if (json_len(list) != plan->chunks) {
+        json_fail(list, "%d numbers for %d %s", json_len(list), plan->chunks,
+                  plan->chunks > plan->stages ? "chunks" : "stages");
+        diag_help(list.doc->diag, "one number a %s, or no \"rows\" at all",
+                  plan->chunks > plan->stages ? "chunk" : "stage");
+        return false;
+    }
+    *ret = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
+    for (int c = 0; c < plan->chunks; c++)
+        if (!json_int(json_at(list, c), 0, ns_max, &(*ret)[c]))
+            return false;
+    return true;
+}
+
 /* Optional: the lengths of the stages' rows. */
 bool plan_read_rows(Json rows, Plan *plan)
 {
@@ -100,20 +132,12 @@ bool plan_read_rows(Json rows, Plan *plan)
         Json list = json_get(rows, row_key[part]);
         if (part > PART_B && !list.value)
             continue; /* of a backward in two parts alone */
-        if (!json_want_array(list))
+        if (!read_lengths(list, plan, &plan->row_ns[part]))
             return false;
-        if (json_len(list) != plan->chunks) {
-            json_fail(list, "%d numbers for %d %s", json_len(list), plan->chunks,
-                      plan->chunks > plan->stages ? "chunks" : "stages");
-            diag_help(list.doc->diag, "one number a %s, or no \"rows\" at all",
-                      plan->chunks > plan->stages ? "chunk" : "stage");
-            return false;
-        }
-        plan->row_ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
-        for (int c = 0; c < plan->chunks; c++)
-            if (!json_int(json_at(list, c), 0, ns_max, &plan->row_ns[part][c]))
-                return false;
     }
+    Json pairs = json_get(rows, "pair_ns");
+    if (pairs.value && !read_lengths(pairs, plan, &plan->pair_ns))
+        return false;
     return true;
 }
 

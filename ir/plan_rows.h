@@ -4,9 +4,9 @@
 
 #include "ir/plan.h"
 
-/* New references: "rows", the lengths of rows; "table", the lines of a schedule that a file gave.
- */
-json_t *plan_rows_json(const Plan *plan);
+/* "braid" and "rows", the lengths of rows, where a plan has them. */
+void plan_put_rows(json_t *root, const Plan *plan);
+/* A new reference: "table", the lines of a schedule that a file gave. */
 json_t *plan_table_json(const Schedule *table);
 /* Atoms by number. */
 json_t *plan_atoms_json(AtomSet atoms);

@@ -163,8 +163,7 @@ json_t *plan_json(const Plan *plan, const Net *net)
         json_object_set_new(root, "zigzag", plan_atoms_json(plan->zigzag));
     plan_memories_put(root, plan);
     json_object_set_new(root, "bucket_bytes", json_integer(plan->bucket_bytes));
-    if (plan->row_ns[0])
-        json_object_set_new(root, "rows", plan_rows_json(plan));
+    plan_put_rows(root, plan);
     if (plan->part)
         json_object_set_new(root, "parts", plan_parts_json(plan, net));
     for (int c = 0; c < net->classes.n; c++)
@@ -479,7 +478,7 @@ static bool read_numbers(Json root, Plan *plan)
     plan->stages = (int)stages;
     plan->micro_batches = (int)micros;
     plan->schedule = (ScheduleKind)schedule;
-    if (!plan_read_chunks(root, plan))
+    if (!json_opt_bool(root, "braid", &plan->braid) || !plan_read_chunks(root, plan))
         return false;
     Json links = json_get(root, "first_link");
     if (!json_want_array(links))
@@ -539,7 +538,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
         "rounds",        "state_memory",   "parts",          "saved_memory",
-        "weight_memory"};
+        "weight_memory", "braid"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

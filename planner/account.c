@@ -89,6 +89,23 @@ static void add_links(Account *account, int chunk)
 
 /* ---- between stages ---- */
 
+/* What rows that are two in one hide of each other is not waited for: of all collectives in blocks
+ * alike. */
+static void share_overlap(Account *account, int stage)
+{
+    int64_t whole = 0, spent = account->times->stage[stage].spent_ns[SPENT_BLOCK];
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < account->times->traffic.n; i++) {
+            Traffic *row = &account->times->traffic.at[i];
+            if (row->stream != STREAM_BLOCK)
+                continue;
+            if (pass == 0)
+                whole += row->exposed_ns[stage];
+            else if (spent < whole)
+                row->exposed_ns[stage] = num_scale_up(row->exposed_ns[stage], spent, whole);
+        }
+}
+
 static void add_rows(Account *account, const OrderTimes *length, const int64_t *end)
 {
     const Order *order = account->family->order;
@@ -100,11 +117,14 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
         int s = row->stage, c = row->chunk;
         bool backward = row->part != PART_F;
         int from = row->before == NONE ? s : order->row[row->before].stage;
-        int64_t start = end[i] - length->time[row->part][c];
+        int64_t start = end[i] - order_length(length, row);
         int64_t hop = from == s  ? 0
                       : backward ? length->hop_backward[c]
                                  : length->hop_forward[c - 1];
-        int64_t ready = row->before == NONE ? 0 : end[row->before] + hop;
+        int64_t ready = order_ready(length, row, end);
+        if (row->pair == 1)
+            account->times->stage[s].spent_ns[SPENT_BLOCK] -=
+                length->time[PART_F][c] + length->time[row[1].part][row[1].chunk] - length->pair[c];
         int64_t fetched = num_larger(start - num_larger(clock[s], ready), 0);
         int64_t gap = start - clock[s] - fetched;
         bool copies = account->family->memory[KEPT_SAVED] != MEMORY_HBM;
@@ -126,6 +146,9 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
         int index = traffic_row(account->arena, account->times, &want);
         account->times->traffic.at[index].exposed_ns[s] += late;
     }
+    for (int s = 0; s < order->stages; s++)
+        if (order->pairs[s])
+            share_overlap(account, s);
 }
 
 /* ---- the end of the step ---- */

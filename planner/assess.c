@@ -208,6 +208,9 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
                  pins->rounds);
     if (pins->pp > 1)
         str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
+    if (pins->braid > 0)
+        str_put(&text,
+                brief ? " F||B" : " with forward and backward of two micro-batches overlapped");
     if (pins_chunks(pins) > pins->pp)
         str_putf(&text, brief ? " x %d" : " (%d chunks a stage)", pins_chunks(pins) / pins->pp);
     if (pins->cp > 1) {

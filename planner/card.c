@@ -18,16 +18,21 @@ int64_t *card_prices(Arena *arena, const Pricer *pricer, const Body *body)
     return price;
 }
 
+/* The streams of a rank. */
+typedef struct Lanes {
+    Arena *scratch;
+    Sync *sync;
+    VEC(int64_t) end[STREAM_COUNT];
+} Lanes;
+
 /* Links of one class in a row: Steps with made-up addresses, in which copies overlap as in the
  * layout. */
 typedef struct Run {
-    Arena *scratch;
+    Lanes *lanes;
     const Body *body;
-    Sync *sync;
     int64_t *base;  /* per copy */
     int64_t stride; /* from one link's bytes to the next one's */
-    int links;
-    VEC(int64_t) end[STREAM_COUNT];
+    int64_t origin; /* of all of them */
 } Run;
 
 static int64_t scratch_bytes(const Body *body)
@@ -45,7 +50,7 @@ static void make_bases(Run *run)
         saved[kind] = at;
         at += num_align64(body->saved_bytes[kind]);
     }
-    run->base = ARENA_ARRAY(run->scratch, int64_t, body->copies.n + 1);
+    run->base = ARENA_ARRAY(run->lanes->scratch, int64_t, body->copies.n + 1);
     for (int i = 0; i < body->copies.n; i++) {
         const Copy *copy = &body->copies.at[i];
         if (copy->home >= HOME_SAVED && copy->home <= HOME_SAVED_IW) {
@@ -75,9 +80,9 @@ static int64_t address_of(const Run *run, int id, int link)
     return run->base[id] + link * run->stride;
 }
 
-static int64_t stream_end(const Run *run, Stream stream)
+static int64_t stream_end(const Lanes *lanes, Stream stream)
 {
-    return run->end[stream].n ? run->end[stream].at[run->end[stream].n - 1] : 0;
+    return lanes->end[stream].n ? lanes->end[stream].at[lanes->end[stream].n - 1] : 0;
 }
 
 /* When the instruction has ended. */
@@ -87,16 +92,21 @@ static int64_t run_inst(Run *run, const Inst *inst, int link, int64_t length)
     for (int k = 0; k < inst->ins + inst->outs; k++) {
         bool write = k >= inst->ins;
         int id = write ? inst->out[k - inst->ins] : inst->in[k];
-        step.operand[step.operands++] = (Operand){
-            address_of(run, id, link), run->body->copies.at[id].bytes, 0, NULL, write, !write};
+        step.operand[step.operands++] = (Operand){run->origin + address_of(run, id, link),
+                                                  run->body->copies.at[id].bytes,
+                                                  0,
+                                                  NULL,
+                                                  write,
+                                                  !write};
     }
-    sync_step(run->sync, &step);
-    int64_t start = stream_end(run, step.stream);
+    Lanes *lanes = run->lanes;
+    sync_step(lanes->sync, &step);
+    int64_t start = stream_end(lanes, step.stream);
     for (int w = 0; w < step.waits; w++) {
-        int64_t end = run->end[step.wait[w].stream].at[step.wait[w].seq];
+        int64_t end = lanes->end[step.wait[w].stream].at[step.wait[w].seq];
         start = end > start ? end : start;
     }
-    vec_push(run->scratch, &run->end[step.stream]) = start + length;
+    vec_push(lanes->scratch, &lanes->end[step.stream]) = start + length;
     return start + length;
 }
 
@@ -104,7 +114,8 @@ static int64_t run_links(const Body *body, const InstList *list, const int64_t *
                          int64_t *acc_end)
 {
     Arena *scratch = arena_new("card");
-    Run run = {.scratch = scratch, .body = body, .sync = sync_new(scratch), .links = links};
+    Lanes lanes = {.scratch = scratch, .sync = sync_new(scratch)};
+    Run run = {.lanes = &lanes, .body = body};
     make_bases(&run);
     int64_t last = 0;
     for (int i = 0; i < links * list->n; i++) {
@@ -119,6 +130,49 @@ static int64_t run_links(const Body *body, const InstList *list, const int64_t *
     }
     arena_free(scratch);
     return last;
+}
+
+/* The number of an instruction among all of its body. */
+static int64_t list_begin(const Body *body, int which)
+{
+    int64_t n = 0;
+    for (int l = 0; l < which; l++)
+        n += body_list(body, l)->n;
+    return n;
+}
+
+BraidRun card_run_braid(const Pricer *pricer, const Braid *braid, int links)
+{
+    Arena *scratch = arena_new("pair");
+    Lanes lanes = {.scratch = scratch, .sync = sync_new(scratch)};
+    Run run[2];
+    const int64_t *price[2];
+    int64_t at = 0;
+    for (int side = 0; side < 2; side++) {
+        run[side] =
+            (Run){.lanes = &lanes, .body = side ? braid->backward : braid->forward, .origin = at};
+        if (!run[side].body)
+            continue;
+        make_bases(&run[side]);
+        price[side] = card_prices(scratch, pricer, run[side].body);
+        at += (links + 1) * run[side].stride;
+    }
+    BraidRun ran = {.backward = INT64_MAX};
+    for (int i = 0; i < links * braid->n; i++) {
+        const BraidInst *inst = &braid->inst[i % braid->n];
+        int side = inst->list > 0;
+        const Inst *of = &body_list(run[side].body, inst->list)->at[inst->inst];
+        int64_t ns = price[side][list_begin(run[side].body, inst->list) + inst->inst];
+        int64_t end = run_inst(&run[side], of, i / braid->n, ns);
+        ran.ns = num_larger(ran.ns, end);
+        if (side == 0)
+            ran.forward = num_larger(ran.forward, end);
+        else if (end - ns < ran.backward)
+            ran.backward = end - ns;
+        ran.compute += i < braid->n && !inst_is_collective(of) ? ns : 0;
+    }
+    arena_free(scratch);
+    return ran;
 }
 
 static CardSegment run_list(const Body *body, const InstList *list, const int64_t *price,
@@ -303,7 +357,7 @@ static int64_t copy_bytes(const Body *body, int copy)
     return copy == NONE ? 0 : num_align64(body->copies.at[copy].bytes);
 }
 
-static Body *lower(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split)
+Body *card_body(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split)
 {
     MovePrice moves = pricer_moves(pricer);
     return body_lower(arena, pricer->net, pricer->net->classes.at[class], plan, pricer->mesh,
@@ -314,7 +368,7 @@ Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPl
                bool split)
 {
     const Graph *graph = pricer->net->classes.at[class];
-    Body *body = lower(scratch, pricer, plan, class, split);
+    Body *body = card_body(scratch, pricer, plan, class, split);
     Card card = {.cut = plan->cut,
                  .saves_in = body->saves_in,
                  .saves_in_late = body->saves_in_late,
@@ -329,6 +383,8 @@ Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPl
     card.weight = run_list(body, &body->weight, price, acc_end);
     card.group = ARENA_ARRAY(arena, CardGroup, graph->params.n + 1);
     card.scratch_bytes = scratch_bytes(body);
+    card.forward_bytes = body->forward_temp_bytes;
+    card.backward_bytes = num_larger(body->backward_temp_bytes, body->weight_temp_bytes);
     for (int p = 0; p < graph->params.n; p++)
         add_param(arena, pricer, body, class, p, acc_end, &card);
     card.in_bytes = copy_bytes(body, body->in);
@@ -392,5 +448,5 @@ Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Varia
 
 const Body *deck_body(Arena *arena, const Deck *deck, int class)
 {
-    return lower(arena, &deck->pricer, deck_class(arena, deck, class), class, deck->key.split);
+    return card_body(arena, &deck->pricer, deck_class(arena, deck, class), class, deck->key.split);
 }

@@ -5,6 +5,7 @@
 #ifndef LPLAN_PLANNER_CARD_H
 #define LPLAN_PLANNER_CARD_H
 
+#include "ir/lower/braid.h"
 #include "ir/lower/matrix.h"
 #include "planner/variant.h"
 
@@ -51,11 +52,20 @@ typedef struct Card {
     CardGroup *group;
     int64_t saved_bytes[SAVED_KINDS]; /* of a slot of each kind, without values of the chain */
     int64_t in_bytes, out_bytes, grad_in_bytes, grad_out_bytes;
-    int64_t scratch_bytes;
+    int64_t scratch_bytes, forward_bytes, backward_bytes; /* all temps, and those of either */
     int64_t data_bytes[DATA_COUNT];
     bool saves_in, saves_in_late, saves_grad_in;
 } Card;
 
+/* So many pairs of links in a row, on made-up addresses. */
+typedef struct BraidRun {
+    int64_t ns;                /* when the last instruction has ended, */
+    int64_t forward, backward; /* when the forward has, and when the backward begins */
+    int64_t compute;           /* work of one pair on the compute stream */
+} BraidRun;
+BraidRun card_run_braid(const Pricer *pricer, const Braid *braid, int links);
+/* The body that a card is made from. */
+Body *card_body(Arena *arena, const Pricer *pricer, const ClassPlan *plan, int class, bool split);
 /* The card of one class, on the pricer's net and mesh; split: with its backward in two parts. The
  * body that it is lowered to takes `scratch` for as long as this runs. */
 Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPlan *plan, int class,

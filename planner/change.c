@@ -141,9 +141,9 @@ static bool set_gpus(Problem *problem, Pins *pins, const char *key, const char *
 bool change_apply(Problem *problem, Pins *pins, const char *key, const char *value,
                   bool *ret_reread)
 {
-    static const char *const pin_keys[] = {"tp",     "dp",        "pp",  "zero",     "sp",
-                                           "ep",     "recompute", "mbs", "schedule", "chunks",
-                                           "layers", "room",      "etp", "shard",    "rounds"};
+    static const char *const pin_keys[] = {
+        "tp",       "dp",     "pp",     "zero", "sp",  "ep",    "recompute", "mbs",
+        "schedule", "chunks", "layers", "room", "etp", "shard", "rounds",    "braid"};
     Cluster *cluster = ARENA_NEW(problem->arena, Cluster);
     *cluster = *problem->cluster;
     problem->cluster = cluster;

@@ -32,6 +32,8 @@ static char *cell_rules(Arena *arena, const Column *column, int which)
         if (pins->home[k] > MEMORY_HBM)
             str_putf(&text, "%s%s in %s", text.n ? ", " : "", kept_short[k],
                      memory_text[pins->home[k]]);
+    if (pins->braid > 0)
+        str_putf(&text, "%sF||B", text.n ? ", " : "");
     if (pins->sp)
         str_putf(&text, "%sSP", text.n ? ", " : "");
     if (pins->recompute)

@@ -152,7 +152,7 @@ static void put_timeline(Str *str, const Report *report)
         put_label(str, s, arena_printf(arena, "stage %d", s));
     for (int i = 0; i < rows; i++) {
         const OrderRow *row = &order->row[i];
-        int64_t ns = length.time[row->part][row->chunk];
+        int64_t ns = order_length(&length, row);
         const char *chunk =
             order->chunks > order->stages ? arena_printf(arena, ", chunk %d", row->chunk) : "";
         put_piece(str, row->stage, along(end[i] - ns, last), along(ns, last) - 0.4, (int)row->part,

@@ -36,5 +36,7 @@ Look look_at(Arena *arena, const Assessment *assessment);
 /* Are the plan's rows those that the generator of this kind makes for its stages, chunks and
  * micro-batches? Any rows are those of a file (SCHEDULE_TABLE). Says what they come to. */
 bool look_runs_as(const Look *look, ScheduleKind kind, Str *says);
+/* Do some forwards run beside a backward of another micro-batch? */
+bool look_has_pairs(const Look *look, Str *says);
 
 #endif

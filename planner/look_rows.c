@@ -43,10 +43,12 @@ bool look_runs_as(const Look *look, ScheduleKind kind, Str *says)
     const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
     if (plan->stages < 2 || !rows)
         return false;
+    bool braids = rows->braids && schedule_info[kind].braids;
     const Schedule *made = kind == SCHEDULE_TABLE
                                ? rows
-                               : schedule_make(arena, diag_new(arena), kind, plan->stages,
-                                               plan->chunks / plan->stages, plan->micro_batches);
+                               : (braids ? schedule_make_braided : schedule_make)(
+                                     arena, diag_new(arena), kind, plan->stages,
+                                     plan->chunks / plan->stages, plan->micro_batches);
     if (!made || !same_rows(rows, made))
         return false;
     str_putf(says, "%d stages", plan->stages);
@@ -64,5 +66,20 @@ bool look_runs_as(const Look *look, ScheduleKind kind, Str *says)
                  most_alive(rows, plan->stages - 1));
     if (schedule_splits(rows))
         str_put(says, "; gradients of weights fill in");
+    return true;
+}
+
+bool look_has_pairs(const Look *look, Str *says)
+{
+    const StageProgram *stage = &look->it->program->stage[look->it->busiest];
+    int pairs = 0, forwards = 0;
+    for (int i = 0; i < stage->table.n; i++) {
+        pairs += stage->table.at[i].braids;
+        forwards += stage->table.at[i].kind == ENTRY_COMPUTE && stage->table.at[i].part == PART_F;
+    }
+    if (pairs == 0)
+        return false;
+    str_putf(says, "%d of %d forwards of stage %d run beside a backward of another micro-batch",
+             pairs, forwards, stage->index);
     return true;
 }

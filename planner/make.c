@@ -39,6 +39,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
     for (int k = 0; k < KEPT_COUNT; k++)
         if (pins.home[k] < 0)
             pins.home[k] = MEMORY_HBM;
+    if (pins.braid < 0)
+        pins.braid = 0;
     if (pins.sp < 0)
         pins.sp = 0;
     if (pins.recompute < 0)
@@ -70,6 +72,8 @@ char *pins_text(Arena *arena, const Pins *pins)
              pins->schedule, (long long)pins->micro_batch);
     if (pins_chunks(pins) > pins->pp && !pins->table)
         str_putf(&text, ",chunks=%d", pins->chunks);
+    if (pins->braid > 0)
+        str_put(&text, ",braid=1");
     if (pins->ep > 1)
         str_putf(&text, ",ep=%d", pins->ep);
     if (pins->etp > 0 && pins->etp != pins->tp)
@@ -200,6 +204,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     if (rows->delay) /* a stage updates by itself: the norm of all comes too late to clip by */
         plan->job.clip = 0;
     plan->table = pins->table;
+    plan->braid = pins->braid > 0;
     plan->chunks = rows->chunks;
     plan->holder = rows->holder;
     const Spread form = {.routed = parts->routed, .rounds = plan->rounds};
@@ -238,7 +243,7 @@ bool pins_same(const Pins *a, const Pins *b)
                 (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || (a->zero == b->zero && shard_of(a) == shard_of(b))) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
-                pins_chunks(a) == pins_chunks(b);
+                pins_chunks(a) == pins_chunks(b) && (a->braid > 0) == (b->braid > 0);
     Memory home[2][KEPT_COUNT];
     pins_memories(a, home[0]);
     pins_memories(b, home[1]);
@@ -324,6 +329,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.micro_batch = plan->micro_batch;
     pins.schedule = schedule_text[plan->schedule];
     pins.table = plan->table;
+    pins.braid = plan->braid;
     pins.chunks = plan->chunks / plan->stages;
     for (int c = 0; c < plan->chunks && plan->chunks <= MAX_CUTS; c++)
         pins.cut[pins.cuts++] =

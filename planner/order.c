@@ -2,41 +2,73 @@
  */
 #include "planner/order.h"
 
+#include "ir/base/num.h"
+
 /* ---- the order ---- */
+
+/* Rows of the stages as they become ready. */
+typedef struct Putting {
+    Order *order;
+    const Schedule *schedule;
+    int32_t *place[2]; /* of forwards, and of what gives gradients of inputs */
+} Putting;
+
+/* False when the row receives something that is not there yet. */
+static bool row_before(const Putting *put, const Row *row, int32_t *ret_before)
+{
+    int back = row->part != PART_F, from = row->chunk + (back ? 1 : -1);
+    bool receives = row->part != PART_W && from >= 0 && from < put->order->chunks;
+    *ret_before = receives ? put->place[back][from * put->order->runs + row->micro] : (int32_t)NONE;
+    return !receives || *ret_before != NONE;
+}
+
+static void put_row(const Putting *put, int stage, const Row *row, int pair, int32_t before)
+{
+    Order *order = put->order;
+    if (row->part != PART_W)
+        put->place[row->part != PART_F][row->chunk * order->runs + row->micro] = order->n;
+    if (row->part == PART_B || row->part == PART_W)
+        order->last[row->chunk] = order->n;
+    order->row[order->n++] = (OrderRow){.stage = (int16_t)stage,
+                                        .chunk = (int16_t)row->chunk,
+                                        .part = row->part,
+                                        .micro = row->micro,
+                                        .pair = (int8_t)pair,
+                                        .before = before};
+    order->pairs[stage] = order->pairs[stage] || pair > 0;
+}
+
+/* The next row of a stage, or two in one; how many, 0 when it waits. */
+static int put_next(const Putting *put, int stage, int next)
+{
+    const RowList *rows = &put->schedule->rows[stage];
+    int n = schedule_pair(put->schedule, stage, next) ? 2 : 1;
+    int32_t before[2];
+    for (int i = 0; i < n; i++)
+        if (next == rows->n || !row_before(put, &rows->at[next + i], &before[i]))
+            return 0;
+    for (int i = 0; i < n; i++)
+        put_row(put, stage, &rows->at[next + i], n == 2 ? i + 1 : 0, before[i]);
+    return n;
+}
 
 /* Rows of every stage become ready one by one; what a row receives has a smaller number. */
 static void put_rows(Arena *scratch, Order *order, const Schedule *schedule)
 {
     int cells = order->chunks * order->runs, rows = 0;
-    int32_t *place[2] = {ARENA_ARRAY(scratch, int32_t, cells),
-                         ARENA_ARRAY(scratch, int32_t, cells)};
+    Putting put = {order,
+                   schedule,
+                   {ARENA_ARRAY(scratch, int32_t, cells), ARENA_ARRAY(scratch, int32_t, cells)}};
     int *next = ARENA_ARRAY(scratch, int, order->stages);
     for (int i = 0; i < cells; i++)
-        place[0][i] = place[1][i] = NONE;
+        put.place[0][i] = put.place[1][i] = NONE;
     for (int s = 0; s < order->stages; s++)
         rows += schedule->rows[s].n;
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < order->stages; s++)
-            for (; next[s] < schedule->rows[s].n; next[s]++) {
-                const Row *row = &schedule->rows[s].at[next[s]];
-                int back = row->part != PART_F, from = row->chunk + (back ? 1 : -1);
-                bool receives = row->part != PART_W && from >= 0 && from < order->chunks;
-                int32_t before =
-                    receives ? place[back][from * order->runs + row->micro] : (int32_t)NONE;
-                if (receives && before == NONE)
-                    break;
-                if (row->part != PART_W)
-                    place[back][row->chunk * order->runs + row->micro] = order->n;
-                if (row->part == PART_B || row->part == PART_W)
-                    order->last[row->chunk] = order->n;
-                order->row[order->n++] = (OrderRow){.stage = (int16_t)s,
-                                                    .chunk = (int16_t)row->chunk,
-                                                    .part = row->part,
-                                                    .micro = row->micro,
-                                                    .before = before};
+            for (int n; (n = put_next(&put, s, next[s])) > 0; next[s] += n)
                 moved = true;
-            }
     }
     if (order->n != rows)
         BUG("the schedule of %d stages does not reach its end", order->stages);
@@ -54,17 +86,35 @@ static int64_t gap_before(const OrderTimes *times, const OrderRow *row)
     return times->gap[row->begins][row->part][row->chunk];
 }
 
+static int64_t received(const OrderTimes *times, const OrderRow *row, const int64_t *end)
+{
+    return row->before == NONE ? 0 : end[row->before] + hop_to(times, row);
+}
+
+int64_t order_ready(const OrderTimes *times, const OrderRow *row, const int64_t *end)
+{
+    int64_t ready = received(times, row, end);
+    if (row->pair != 1)
+        return row->pair == 2 ? 0 : ready;
+    return num_larger(ready, received(times, &row[1], end) - times->pair_lead[row->chunk]);
+}
+
+int64_t order_length(const OrderTimes *times, const OrderRow *row)
+{
+    int chunk = row[row->pair == 2 ? -1 : 0].chunk;
+    return row->pair == 2   ? times->pair[chunk] - times->pair_forward[chunk]
+           : row->pair == 1 ? times->pair_forward[chunk]
+                            : times->time[row->part][row->chunk];
+}
+
 void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_end)
 {
     int64_t clock[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        int64_t start = clock[row->stage] + gap_before(times, row);
-        if (row->before != NONE) {
-            int64_t ready = ret_end[row->before] + hop_to(times, row);
-            start = ready > start ? ready : start;
-        }
-        clock[row->stage] = ret_end[i] = start + times->time[row->part][row->chunk];
+        int64_t start = clock[row->stage] + (row->pair == 2 ? 0 : gap_before(times, row));
+        start = num_larger(start, order_ready(times, row, ret_end));
+        clock[row->stage] = ret_end[i] = start + order_length(times, row);
     }
 }
 
@@ -166,9 +216,12 @@ typedef struct ChunkRows {
 static void fill_rows(Arena *scratch, const Order *order, int stage, int64_t *end, ChunkRows *ret)
 {
     OrderTimes *times = ARENA_NEW(scratch, OrderTimes);
-    for (int c = 0; c < order->chunks; c++)
+    for (int c = 0; c < order->chunks; c++) {
+        times->pair_forward[c] = order->holder[c] == stage;
+        times->pair[c] = 2 * times->pair_forward[c];
         for (int part = 0; part < PART_COUNT; part++)
             times->time[part][c] = order->holder[c] == stage;
+    }
     order_simulate(order, times, end);
     int at = 0;
     for (int i = 0; i < order->n; i++) {
@@ -179,9 +232,9 @@ static void fill_rows(Arena *scratch, const Order *order, int stage, int64_t *en
         if (row->part == PART_F)
             own->forward[row->micro] = at;
         if (row->part == PART_B || row->part == PART_I)
-            own->input[row->micro] = at;
+            own->input[row->micro] = at - (row->pair == 2);
         if (row->part == PART_B || row->part == PART_W)
-            own->weight[row->micro] = at;
+            own->weight[row->micro] = at - (row->pair == 2);
         at++;
         if (row->before != NONE)
             (row->part == PART_F ? own->message_in : own->message_grad)[row->micro] =
@@ -271,6 +324,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
     order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->runs);
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     order->turns = ARENA_ARRAY(arena, int, order->chunks);
+    order->pairs = ARENA_ARRAY(arena, bool, order->stages);
     for (int ring = 0; ring < RING_COUNT; ring++)
         order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");

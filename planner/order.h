@@ -26,6 +26,7 @@ typedef struct OrderRow {
     Begins begins;
     bool turns; /* as Entry.turns: a whole backward behind its forward, or the other way round */
     int32_t micro;
+    int8_t pair;    /* 1: it and the next one run as one; 2: it is that next one */
     int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */
 } OrderRow;
 
@@ -35,6 +36,7 @@ typedef struct Order {
     int runs; /* micro-batches that the rows are of: more than a step's where steps flow */
     const Schedule *turn; /* where steps flow: one turn, of which the rows are a short run */
     const int *holder;    /* [chunks] */
+    bool *pairs;          /* [stages] some of its rows are two in one */
     bool splits;          /* some backward is in two parts */
     OrderRow *row;        /* in an order that respects all dependencies */
     int *turns;           /* per chunk: whole backwards that are the next row after their forward */
@@ -49,10 +51,17 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule);
 /* Lengths per chunk, and of the hops: forward from chunk c to c + 1, backward from c + 1 to c. */
 typedef struct OrderTimes {
     int64_t time[PART_COUNT][MAX_CHUNKS];
+    /* Of two rows in one, by the chunk of the forward: all, from its start to the forward's end,
+     * and to when what the backward receives is asked for. */
+    int64_t pair[MAX_CHUNKS], pair_forward[MAX_CHUNKS], pair_lead[MAX_CHUNKS];
     int64_t gap[BEGINS_COUNT][PART_COUNT][MAX_CHUNKS]; /* at least, behind the row before it */
     int64_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
 } OrderTimes;
 
+/* Of a row; where two run as one the second has what is left when the first has ended. */
+int64_t order_length(const OrderTimes *times, const OrderRow *row);
+/* When what it receives is there; where two run as one, when both may begin. */
+int64_t order_ready(const OrderTimes *times, const OrderRow *row, const int64_t *end);
 /* Ends of all rows; the caller has room for order->n. */
 void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_end);
 

@@ -1,17 +1,41 @@
 /* predict.c - from a plan to its Steps' times: lowers it in the order that its own lengths give,
  * and runs it, or two shorter steps of it. */
 #include "planner/card.h"
+#include "planner/pair.h"
 #include "planner/simulate.h"
 
 /* Beyond this many Steps a step is extrapolated. */
 enum { STEPS_AT_MOST = 150000 };
+
+static int64_t *time_pairs(Arena *scratch, const Plan *plan, const Net *net, const Pricer *pricer,
+                           const Schedule *rows)
+{
+    const Body **body = ARENA_ARRAY(scratch, const Body *, net->classes.n);
+    for (int c = 0; c < net->classes.n; c++)
+        body[c] = card_body(scratch, pricer, &plan->class[c], c, schedule_splits(rows));
+    PairShelf *shelf = pair_shelf_new(scratch, pricer, body);
+    int64_t *ns = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
+    const int *first = plan->first_link;
+    for (int s = 0; s < rows->stages; s++)
+        for (int i = 0; i < rows->rows[s].n; i++) {
+            const Row *row = &rows->rows[s].at[i];
+            if (!schedule_pair(rows, s, i) || ns[row->chunk])
+                continue;
+            int there = row[0].chunk, back = row[1].chunk;
+            PairRow forward = pair_row(scratch, net, first[there], first[there + 1], true),
+                    backward = pair_row(scratch, net, first[back], first[back + 1], false);
+            ns[there] = pair_row_times(shelf, &forward, &backward, row[1].part).ns;
+        }
+    return ns;
+}
 
 void plan_time_rows(Plan *plan, const Net *net)
 {
     Arena *scratch = arena_new("times");
     Pricer pricer = {plan->cluster,     net,        &plan->mesh, recipe_by_name(plan->job.recipe),
                      plan->state_atoms, &plan->job, NULL};
-    bool split = schedule_splits(plan_rows(scratch, diag_new(scratch), plan));
+    const Schedule *rows = plan_rows(scratch, diag_new(scratch), plan);
+    bool split = schedule_splits(rows);
     int64_t *ns[PART_COUNT] = {NULL};
     for (int part = 0; part < (split ? PART_COUNT : PART_I); part++)
         ns[part] = ARENA_ARRAY(plan->arena, int64_t, plan->chunks);
@@ -42,6 +66,7 @@ void plan_time_rows(Plan *plan, const Net *net)
     }
     for (int part = 0; part < PART_COUNT; part++)
         plan->row_ns[part] = ns[part];
+    plan->pair_ns = plan->braid ? time_pairs(scratch, plan, net, &pricer, rows) : NULL;
     plan->hop_ns = hop;
     arena_free(scratch);
 }

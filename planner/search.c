@@ -271,10 +271,11 @@ static bool bound_by_deck(Run *run, HeapItem item)
     int64_t work = 0, norm = run->problem->cluster->device.launch_ns;
     for (int i = 0; i < net->chain.n; i++) {
         const Card *card = &deck->card[net->chain.at[i].class];
-        work += card->forward.ns < card->forward.next_ns ? card->forward.ns : card->forward.next_ns;
-        work +=
-            card->backward.ns < card->backward.next_ns ? card->backward.ns : card->backward.next_ns;
-        work += card->weight.ns < card->weight.next_ns ? card->weight.ns : card->weight.next_ns;
+        const CardSegment *list[] = {&card->forward, &card->backward, &card->weight};
+        for (int l = 0; l < BODY_LISTS; l++) {
+            int64_t least = list[l]->ns < list[l]->next_ns ? list[l]->ns : list[l]->next_ns;
+            work += pins->braid > 0 ? list[l]->compute_ns : least; /* others may hide the rest */
+        }
     }
     int64_t update = pins_flow(pins) ? 0 : deck_update_ns(pins, deck),
             known = pins_flow(pins) ? 0 : work_update_ns(&run->search->work, run->problem, pins);

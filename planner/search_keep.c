@@ -25,6 +25,7 @@ struct KeptOrder {
     struct KeptOrder *next;
     int stages, micros, chunks;
     const Schedule *table;
+    bool braids;
     const Order *order; /* NULL: such a schedule does not run */
 };
 
@@ -116,14 +117,15 @@ const Order *search_order(Search *search, const Pins *pins)
     int micros = (int)(search->problem->job.global_batch / (pins->micro_batch * pins->dp));
     for (const KeptOrder *at = search->orders[kind]; at; at = at->next)
         if (at->stages == pins->pp && at->micros == micros && at->chunks == pins_chunks(pins) &&
-            at->table == pins->table)
+            at->table == pins->table && at->braids == (pins->braid > 0))
             return at->order;
     KeptOrder *kept = ARENA_NEW(search->arena, KeptOrder);
     *kept = (KeptOrder){.next = search->orders[kind],
                         .stages = pins->pp,
                         .micros = micros,
                         .chunks = pins_chunks(pins),
-                        .table = pins->table};
+                        .table = pins->table,
+                        .braids = pins->braid > 0};
     /* a schedule that does not run with these numbers is no error of the user's: others do */
     const Schedule *rows = pins_rows(search->arena, diag_new(search->arena), pins, micros);
     if (rows)

@@ -42,6 +42,8 @@ static bool is_possible(const Space *space, const Pins *pins)
         return false;
     if (info->flows && pins->home[KEPT_STATE] > MEMORY_HBM && space->pins->home[KEPT_STATE] < 0)
         return false; /* nor weights, which leave after state */
+    if (pins->braid > 0 && !info->braids)
+        return false;
     if (pins->table)
         return pins->table->stages == pins->pp && pins->table->micros == micros &&
                chunks <= problem->net->chain.n;
@@ -64,7 +66,8 @@ bool pins_flow(const Pins *pins)
 
 bool pins_plain(const Pins *pins)
 {
-    return pins_chunks(pins) == pins->pp && !pins_split(pins) && !pins_flow(pins);
+    return pins_chunks(pins) == pins->pp && !pins_split(pins) && !pins_flow(pins) &&
+           pins->braid <= 0;
 }
 
 /* Unpinned: the first where a stage is all there is, the first five with one chunk of a stage, or
@@ -181,7 +184,10 @@ static void add_rules(Space *space, Pins *pins)
             for (int zero = 0; zero < 4; zero++) {
                 bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
                             (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero);
-                if (idle || !pinned_to(space->pins->recompute, recompute) ||
+                bool held = space->pins->braid > 0 && /* by two rows in one */
+                            (zero == 3 || space->pins->home[KEPT_SAVED] > MEMORY_HBM ||
+                             space->pins->home[KEPT_WEIGHTS] > MEMORY_HBM);
+                if (idle || held || !pinned_to(space->pins->recompute, recompute) ||
                     !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
                     continue;
                 pins->recompute = recompute;

@@ -295,6 +295,11 @@ void work_rows(const Work *work, const Problem *problem, const Pins *pins, const
             ret->time[PART_W][c] += time[class][PART_W];
             ret->time[PART_B][c] += time[class][PART_I] + time[class][PART_W] + time[class][PART_B];
         }
+    /* two rows take at least the one's work, and may not wait for what the other receives */
+    for (int c = 0; c < pins_chunks(pins); c++) {
+        ret->pair[c] = ret->pair_forward[c] = ret->time[PART_F][c];
+        ret->pair_lead[c] = INT64_MAX / 4;
+    }
 }
 
 int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins)

@@ -459,14 +459,6 @@ const StageCost *family_stage(Family *family, int first_link, int end_link)
 
 /* ---- the whole plan ---- */
 
-int chunk_with(const int *first_link, int chunks, int link)
-{
-    int chunk = 0;
-    while (chunk + 1 < chunks && link >= first_link[chunk + 1])
-        chunk++;
-    return chunk;
-}
-
 const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
 {
     const Order *order = family->order;

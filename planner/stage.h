@@ -11,6 +11,7 @@
 #include "planner/card.h"
 #include "planner/make.h"
 #include "planner/order.h"
+#include "planner/pair.h"
 
 typedef struct Family {
     Arena *arena;
@@ -25,6 +26,7 @@ typedef struct Family {
     Memory memory[KEPT_COUNT]; /* the caller's to set, before costs are asked for */
     int64_t hop_bytes;         /* of a message between stages */
     bool uniform;              /* all links but the first and the last are of one class */
+    PairShelf *pairs;          /* of rows that are two in one; NULL until one is asked for */
     struct FlatPath *paths;
     struct StageCost **cost; /* per (first link, end, together): filled when asked for */
 } Family;
@@ -66,11 +68,12 @@ typedef struct StageCost {
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
                                                                            share */
-    int64_t field_bytes;               /* of state on its way: the largest field of a bucket */
-    int64_t home_bytes;                /* of state in another memory, */
-    int64_t far_weight_bytes;          /* and of weights */
-    int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
-    int64_t stride[RING_COUNT];        /* bytes of a slot */
+    int64_t forward_bytes, backward_bytes; /* of the scratch: temps of either */
+    int64_t field_bytes;                   /* of state on its way: the largest field of a bucket */
+    int64_t home_bytes;                    /* of state in another memory, */
+    int64_t far_weight_bytes;              /* and of weights */
+    int64_t spill_bytes[MEMORY_COUNT];     /* through which saved values pass that live elsewhere */
+    int64_t stride[RING_COUNT];            /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */

@@ -58,6 +58,8 @@ void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost)
         if (i > begin && !family_card(family, i - 1)->saves_grad_in)
             pass = num_larger(pass, card->grad_out_bytes);
         scratch = num_larger(scratch, card->scratch_bytes);
+        cost->forward_bytes = num_larger(cost->forward_bytes, card->forward_bytes);
+        cost->backward_bytes = num_larger(cost->backward_bytes, card->backward_bytes);
     }
     cost->stride[RING_IN] = first ? 0 : head->in_bytes;
     cost->stride[RING_OUT] = last ? 0 : tail->out_bytes;
@@ -135,7 +137,7 @@ static int family_versions(const Family *family, int stage)
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0;
+    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0, forward = 0, backward = 0;
     int buckets = 0;
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
@@ -151,9 +153,13 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         bytes.saved += ring_bytes(family, cost, c);
         pass = num_larger(pass, cost->pass_bytes);
         scratch = num_larger(scratch, cost->scratch_bytes);
+        forward = num_larger(forward, cost->forward_bytes);
+        backward = num_larger(backward, cost->backward_bytes);
         fetched = num_larger(fetched, cost->fetched_bytes);
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
+    if (family->order->pairs[stage]) /* temps of two rows lie apart */
+        scratch = num_larger(scratch, forward + backward);
     if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
         bytes.state = state_slots_bytes(family, buckets, field);
     bytes.transients = 4 * pass + scratch + fetched + buffers;

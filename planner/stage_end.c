@@ -3,6 +3,16 @@
 #include "ir/base/num.h"
 #include "planner/stage.h"
 
+#include <string.h>
+
+int chunk_with(const int *first_link, int chunks, int link)
+{
+    int chunk = 0;
+    while (chunk + 1 < chunks && link >= first_link[chunk + 1])
+        chunk++;
+    return chunk;
+}
+
 /* The end of the step on one stage as it becomes known. */
 typedef struct Ending {
     int chunks;
@@ -184,9 +194,61 @@ void family_hops(const Family *family, OrderTimes *ret)
     }
 }
 
+/* What a row takes beside its links: data, and homes that are cut. */
+static int64_t beside_links(Family *family, const int *first_link, int chunk, PartKind part)
+{
+    const StageCost *cost = family_chunk(family, first_link, chunk);
+    int64_t ns = cost->ns[part];
+    for (int i = first_link[chunk]; i < first_link[chunk + 1]; i++) {
+        const Card *card = family_card(family, i);
+        bool first = i == (part == PART_F ? first_link[chunk] : first_link[chunk + 1] - 1);
+        int begin, end;
+        part_lists(part, &begin, &end);
+        for (int l = begin; l < end; l++) {
+            const CardSegment *own = l == 0   ? &card->forward
+                                     : l == 1 ? &card->backward
+                                              : &card->weight;
+            ns -= first ? own->ns : own->next_ns;
+        }
+    }
+    return ns;
+}
+
+static PairShelf *new_pairs(Family *family)
+{
+    int classes = family->deck->net->classes.n;
+    const Body **body = ARENA_ARRAY(family->arena, const Body *, classes);
+    for (int c = 0; c < classes; c++)
+        body[c] = deck_body(family->arena, family->deck, c);
+    return pair_shelf_new(family->arena, &family->deck->pricer, body);
+}
+
+static void fill_pairs(Family *family, const int *first_link, OrderTimes *ret)
+{
+    Arena *scratch = arena_new("pairs");
+    for (int i = 0; i < family->order->n; i++) {
+        const OrderRow *row = &family->order->row[i];
+        if (row->pair != 1 || ret->pair[row->chunk])
+            continue;
+        if (!family->pairs)
+            family->pairs = new_pairs(family);
+        int there = row[0].chunk, back = row[1].chunk;
+        const Net *net = family->deck->net;
+        PairRow forward = pair_row(scratch, net, first_link[there], first_link[there + 1], true),
+                backward = pair_row(scratch, net, first_link[back], first_link[back + 1], false);
+        PairTimes times = pair_row_times(family->pairs, &forward, &backward, row[1].part);
+        int64_t before = beside_links(family, first_link, there, PART_F);
+        ret->pair[there] = times.ns + before + beside_links(family, first_link, back, row[1].part);
+        ret->pair_forward[there] = times.forward + before;
+        ret->pair_lead[there] = times.lead + before;
+    }
+    arena_free(scratch);
+}
+
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
 {
     family_hops(family, ret);
+    memset(ret->pair, 0, sizeof ret->pair);
     for (int c = 0; c < family->order->chunks; c++) {
         const StageCost *cost = family_chunk(family, first_link, c);
         for (int part = 0; part < PART_COUNT; part++) {
@@ -195,6 +257,7 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
                 ret->gap[begins][part][c] = cost->gap_ns[begins][part];
         }
     }
+    fill_pairs(family, first_link, ret);
 }
 
 /* A turn of the steady state: each stage's rows, and behind them its own gradients and update. */

@@ -540,6 +540,7 @@ static const Recognition recognitions[] = {
 };
 
 static const Recognition settings[] = {
+    {"braid", "overlapped forward and backward (F||B)", look_has_pairs},
     {"recompute_full", "full recomputation", remakes_all},
     {"recompute_selective", "selective recomputation", remakes_some},
     {"mixed", "mixed precision", is_mixed},

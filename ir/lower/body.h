@@ -58,6 +58,7 @@ typedef struct Copy {
     int number;      /* and which of them (graph_loss) */
     int64_t offset;  /* saved: in the link's saved block; temp: in the scratch area. Bytes,
                         64-aligned. Others: by the stage */
+    bool back;       /* a temp of backward's lists, not of forward's */
     int first, last; /* instructions of its segment between which a temp lives; for saved: first in
                         forward, last in backward */
 } Copy;

@@ -128,6 +128,7 @@ static Program *one_micro(Arena *arena, const Program *program)
             if (!is_kept(&entry))
                 continue;
             entry.first = entry.last = entry.kind == ENTRY_COMPUTE && entry.part != PART_I;
+            entry.braids = entry.braided = false; /* one micro-batch runs beside none */
             vec_push(arena, &stage->table) = entry;
         }
     }

@@ -191,7 +191,8 @@ static bool check_fold(Check *check, const Trace *trace, const TraceStep *step,
     int64_t home = gradient_at(trace, bucket, group),
             buffer = bucket->buffer - bucket->begin * width;
     const Operand *operand = &trace->operands.at[step->operand];
-    bool first = trace->stage->table.at[step->entry].first;
+    const Entry *entry = &trace->stage->table.at[step->entry];
+    bool first = entry[entry->braids].first; /* of two rows in one the second adds */
     bool good = group->buffered && step->operands == 2 && step->first == (first && !ahead) &&
                 !(first && ahead) && operand[1].read == !step->first &&
                 is_range(&operand[0], ahead ? home : buffer, own, width) &&

@@ -198,7 +198,7 @@ PeriodRun *period_run_new(CellRun *run)
     period->budget = CELLS_PER_OPERAND * (int64_t)run->trace->operands.n;
     for (int i = period->loop.prefix + period->loop.entries - 1;
          i >= period->loop.prefix && period->loop.repeats; i--)
-        if (stage->table.at[i].kind == ENTRY_COMPUTE)
+        if (stage->table.at[i].kind == ENTRY_COMPUTE && !stage->table.at[i].braided)
             period->phase = i;
     return period;
 }

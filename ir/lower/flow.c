@@ -223,3 +223,23 @@ void flow_tables(Program *program, const Schedule *schedule, const RowTimes *tim
     }
     arena_free(scratch);
 }
+
+void flow_put_evaluations(Program *program)
+{
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        for (int turn = -stage->ahead; turn <= stage->lag; turn++)
+            for (int i = 0; i < stage->table.n; i++) {
+                Entry entry = stage->table.at[i];
+                bool row = entry.kind == ENTRY_COMPUTE && entry.part == PART_F,
+                     message = (entry.kind == ENTRY_SEND || entry.kind == ENTRY_RECV) &&
+                               entry.message == MSG_ACTIVATION;
+                if (turn + entry.ahead != 0 || (!row && !message))
+                    continue;
+                entry.resumes = entry.turns = entry.braids = false;
+                entry.ahead = 0;
+                vec_push(program->arena, &stage->evaluation) = entry;
+            }
+        vec_push(program->arena, &stage->evaluation) = (Entry){.kind = ENTRY_LOSS, .micro = NONE};
+    }
+}

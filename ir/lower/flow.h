@@ -10,4 +10,8 @@
  * what is left out is whole steps. So no two ranks wait for each other in a circle. */
 void flow_tables(Program *program, const Schedule *schedule, const RowTimes *times);
 
+/* Tables of evaluations: the forwards of one step and their messages, turn by turn. Leaving rows
+ * out keeps the one order. */
+void flow_put_evaluations(Program *program);
+
 #endif

@@ -366,10 +366,11 @@ static void shrink_schedule(const Plan *plan, Plan *image)
     int m = plan->micro_batches, p = plan->stages, q = p > 3 ? 3 : p, each = plan->chunks / p;
     image->stages = q;
     image->chunks = q * each;
-    image->micro_batches = p == 1   ? (m > 2 ? 2 : m)
-                           : m < p  ? (m < q ? m : q - 1)
-                           : m == p ? q
-                                    : q + 2;
+    image->micro_batches = p == 1        ? (m > 2 ? 2 : m)
+                           : m < p       ? (m < q ? m : q - 1)
+                           : m == p      ? q
+                           : plan->braid ? 2 * q + 1
+                                         : q + 2;
     if (image->micro_batches < 1)
         image->micro_batches = 1;
     for (int tries = 0; tries < 4 * q && !runs(image); tries++)
@@ -396,6 +397,7 @@ Plan *plan_image(Arena *arena, Diag *diag, const Plan *plan, const Net *net, Net
     *image = *plan;
     image->arena = arena;
     memset(image->row_ns, 0, sizeof image->row_ns);
+    image->pair_ns = NULL;
     image->hop_ns = 0;
     for (int a = 0; a < image->mesh.n; a++)
         image->mesh.atom[a].extent =

@@ -25,7 +25,8 @@ typedef enum { DOES_F, DOES_I, DOES_W, DOES_COUNT } Does;
 
 /* Where the entries of every chunk and micro-batch of step 0 stand in a stage's table: NONE where
  * there is none. A whole backward does I and W. One pass, because tables of long steps are long.
- * Where steps flow, places go on from turn to turn, and those of step t are t turns later. */
+ * Two rows in one have one place. Where steps flow, places go on from turn to turn, and those of
+ * step t are t turns later. */
 typedef struct Places {
     int micros;
     int *row[DOES_COUNT], *send[2], *recv[2]; /* [chunk * micros + micro] */
@@ -52,7 +53,7 @@ static Places find_places(Arena *arena, const Program *program, const StageProgr
     for (int i = 0; i < stage->table.n; i++) {
         const Entry *entry = &stage->table.at[i];
         int cell = entry->chunk * places.micros + entry->micro;
-        int at = (stage->ahead - entry->ahead) * stage->table.n + i;
+        int at = (stage->ahead - entry->ahead) * stage->table.n + i - entry->braided;
         if (entry->kind == ENTRY_SEND)
             places.send[entry->message][cell] = at;
         if (entry->kind == ENTRY_RECV)
@@ -413,7 +414,7 @@ void stage_layout(Program *program, StageProgram *stage)
     int64_t begin = at;
     for (int c = 0; c < stage->chunks; c++)
         at = put_rings(program, stage, &stage->chunk[c], at);
-    int64_t pass = 0, scratch = 0;
+    int64_t pass = 0, forward = 0, backward = 0;
     for (int i = 0; i < stage->links; i++) {
         const Body *body = stage->link[i].body;
         const Chunk *chunk = &stage->chunk[stage->link[i].chunk];
@@ -421,10 +422,12 @@ void stage_layout(Program *program, StageProgram *stage)
             pass = num_larger(pass, copy_bytes(body, body->in));
         if (i > chunk->begin && !stage->link[i - 1].body->saves_grad_in)
             pass = num_larger(pass, copy_bytes(body, body->grad_out));
-        scratch =
-            num_larger(scratch, num_larger(body->forward_temp_bytes, body->backward_temp_bytes));
-        scratch = num_larger(scratch, body->weight_temp_bytes);
+        forward = num_larger(forward, body->forward_temp_bytes);
+        backward =
+            num_larger(backward, num_larger(body->backward_temp_bytes, body->weight_temp_bytes));
     }
+    bool apart = stage->pairings.n > 0;
+    int64_t scratch = apart ? forward + backward : num_larger(forward, backward);
     for (int g = 0; g < stage->groups.n; g++)
         if (stage->groups.at[g].matrix != NONE)
             scratch = num_larger(
@@ -436,6 +439,7 @@ void stage_layout(Program *program, StageProgram *stage)
         at += pass;
     }
     stage->scratch = at;
+    stage->scratch_back = at + (apart ? forward : 0);
     stage->scratch_bytes = scratch;
     at += scratch;
     at = stage_place_buffers(program, stage, at);
@@ -540,7 +544,7 @@ int64_t copy_address(const Program *program, const StageProgram *stage, int at, 
     case HOME_GRAD_OUT:
         return stage->pass[2 + (at & 1)];
     case HOME_TEMP:
-        return stage->scratch + copy->offset;
+        return (copy->back ? stage->scratch_back : stage->scratch) + copy->offset;
     default:
         BUG("%s of class %s is never stored", copy->name, body->graph->name);
     }

@@ -5,7 +5,8 @@ static bool same_entry(const Entry *a, const Entry *b)
 {
     return a->kind == b->kind && a->part == b->part && a->chunk == b->chunk &&
            a->first == b->first && a->last == b->last && a->message == b->message &&
-           a->peer == b->peer && a->index == b->index && a->resumes == b->resumes;
+           a->peer == b->peer && a->index == b->index && a->resumes == b->resumes &&
+           a->braids == b->braids && a->braided == b->braided;
 }
 
 /* How many entries from `at` on equal those `n` further, always `ret_shift` micro-batches later. */

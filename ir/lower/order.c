@@ -167,7 +167,7 @@ static bool meets(const Inst *a, const Inst *b)
 }
 
 void order_read(Arena *scratch, const Body *body, const InstList *list, const Cluster *cluster,
-                OrderItem *ret)
+                int first, OrderItem *ret)
 {
     const Roofline roof = {cluster, body->net, body->mesh, body->recipe};
     for (int i = 0; i < list->n; i++) {
@@ -177,7 +177,7 @@ void order_read(Arena *scratch, const Body *body, const InstList *list, const Cl
                              .behind = NONE};
         for (int j = 0; j < i; j++)
             if (meets(&list->at[j], inst))
-                vec_push(scratch, &ret[i].needs) = j;
+                vec_push(scratch, &ret[i].needs) = first + j;
     }
 }
 
@@ -196,7 +196,7 @@ static void order_list(Body *body, InstList *list, const Cluster *cluster)
     Arena *scratch = arena_new("order");
     OrderItem *item = ARENA_ARRAY(scratch, OrderItem, list->n);
     int *order = ARENA_ARRAY(scratch, int, list->n);
-    order_read(scratch, body, list, cluster, item);
+    order_read(scratch, body, list, cluster, 0, item);
     order_items(scratch, item, list->n, order);
     Inst *inst = ARENA_ARRAY(scratch, Inst, list->n);
     memcpy(inst, list->at, (size_t)list->n * sizeof *inst);

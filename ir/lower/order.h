@@ -26,10 +26,9 @@ typedef struct OrderItem {
 int64_t order_items(Arena *scratch, const OrderItem *item, int n, int *ret_order);
 
 /* What the instructions of a list need of each other, by the copies that they read and write; one
- * item each, in the list's order. Prices are those of roofline.h on the cluster. `from` is the
- * number of the first. */
+ * item each, in the list's order, numbered from `first` on. Prices are those of roofline.h. */
 void order_read(Arena *scratch, const Body *body, const InstList *list, const Cluster *cluster,
-                OrderItem *ret);
+                int first, OrderItem *ret);
 
 /* Orders every list of a body that has no addresses yet. */
 void body_order(Body *body, const Cluster *cluster);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "ir/lower/braid.h"
 #include "ir/lower/flow.h"
 #include "ir/lower/home.h"
 #include "ir/lower/layout.h"
@@ -383,8 +384,10 @@ typedef struct Counts {
     int forwards, weights;
 } Counts;
 
-static void put_row(Program *program, const Row *row, Counts *counts)
+static void put_row(Program *program, const Schedule *schedule, const Event *event, Counts *all)
 {
+    const Row *row = &schedule->rows[event->stage].at[event->row];
+    Counts *counts = &all[row->chunk];
     StageProgram *stage = &program->stage[chunk_stage(program, row->chunk)];
     int own = chunk_of_stage(program, row->chunk), last = program->plan->micro_batches - 1;
     bool forward = row->part == PART_F, adds = row->part == PART_B || row->part == PART_W;
@@ -399,7 +402,10 @@ static void put_row(Program *program, const Row *row, Counts *counts)
                       .chunk = own,
                       .micro = row->micro,
                       .first = nth == 0,
-                      .last = nth == last});
+                      .last = nth == last,
+                      .braids = schedule_pair(schedule, event->stage, event->row),
+                      .braided =
+                          event->row > 0 && schedule_pair(schedule, event->stage, event->row - 1)});
 }
 
 static void make_tables(Program *program, const Schedule *schedule, const RowTimes *times)
@@ -419,7 +425,7 @@ static void make_tables(Program *program, const Schedule *schedule, const RowTim
         const Event *event = &events.at[e];
         const Row *row = &schedule->rows[event->stage].at[event->row];
         if (event->begins)
-            put_row(program, row, &counts[row->chunk]);
+            put_row(program, schedule, event, counts);
         else
             put_messages(program, row);
     }
@@ -491,28 +497,6 @@ static void make_stages(Program *program, const MovePrice *price)
     }
 }
 
-/* The forwards of one step and their messages, turn by turn: leaving rows out keeps the one order.
- */
-static void put_evaluations(Program *program)
-{
-    for (int s = 0; s < program->stages; s++) {
-        StageProgram *stage = &program->stage[s];
-        for (int turn = -stage->ahead; turn <= stage->lag; turn++)
-            for (int i = 0; i < stage->table.n; i++) {
-                Entry entry = stage->table.at[i];
-                bool row = entry.kind == ENTRY_COMPUTE && entry.part == PART_F,
-                     message = (entry.kind == ENTRY_SEND || entry.kind == ENTRY_RECV) &&
-                               entry.message == MSG_ACTIVATION;
-                if (turn + entry.ahead != 0 || (!row && !message))
-                    continue;
-                entry.resumes = entry.turns = false;
-                entry.ahead = 0;
-                vec_push(program->arena, &stage->evaluation) = entry;
-            }
-        vec_push(program->arena, &stage->evaluation) = (Entry){.kind = ENTRY_LOSS, .micro = NONE};
-    }
-}
-
 static void dump_steps(const Program *program, Str *dump)
 {
     for (int s = 0; s < program->stages; s++) {
@@ -553,7 +537,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
                          .slack = 1};
     CHECK(program->recipe != NULL);
     MovePrice own_price = link_price(plan->cluster, program->recipe);
-    RowTimes own_times = {.hop = plan->hop_ns};
+    RowTimes own_times = {.hop = plan->hop_ns, .pair = plan->pair_ns};
     for (int part = 0; part < PART_COUNT; part++)
         own_times.time[part] = plan->row_ns[part];
     const Schedule *schedule = plan_rows(arena, diag_new(arena), plan);
@@ -578,7 +562,8 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
     else
         make_tables(program, schedule, times);
     spill_mark_turns(program);
-    put_evaluations(program);
+    flow_put_evaluations(program);
+    program_add_pairings(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)

@@ -37,6 +37,8 @@ typedef struct Entry {
     MsgKind message;
     int peer;     /* stage, of sends and receives */
     int index;    /* bucket or group */
+    bool braids;  /* compute: the next entry, a backward, runs in the same row: braid.h */
+    bool braided; /* and this is that one: its Steps stand with those of the entry before */
     bool resumes; /* compute: begins at the link where the row before it ended, whose gathered
                      weights are still there */
     bool turns;   /* compute: the next row of the stage is the whole backward of this forward, or
@@ -172,6 +174,9 @@ typedef struct Chunk {
     int64_t between[SAVED_KINDS]; /* where they pass through a memory between */
 } Chunk;
 
+/* A row of two chunks' parts as pairs of links, in the order of both: braid.h. */
+typedef struct Pairing Pairing;
+
 typedef struct StageProgram {
     int index;
     int chunks;
@@ -182,9 +187,11 @@ typedef struct StageProgram {
     VEC(Entry)
     evaluation; /* what one step's forwards alone do, in their order: no gradient, no
                    update, nothing is drawn. Between steps, or where a run is drained */
+    VEC(Pairing *) pairings;
     VEC(Group) groups;
     VEC(Bucket) buckets;
-    int64_t scratch, scratch_bytes; /* temps of the running segment */
+    int64_t scratch, scratch_bytes; /* temps of the running segment, */
+    int64_t scratch_back; /* of backward apart where rows are braided, else at `scratch` */
     int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch */
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t pass[4],

@@ -103,7 +103,8 @@ static void put_entry(Str *str, const StageProgram *stage, const Entry *entry, i
     case ENTRY_COMPUTE:
         str_put(str, part_text[entry->part]);
         put_number(str, entry->micro, shift);
-        str_putf(str, "%s%s", entry->first ? "'" : "", entry->last ? "." : "");
+        str_putf(str, "%s%s%s", entry->first ? "'" : "", entry->last ? "." : "",
+                 entry->braids ? "|" : "");
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

@@ -38,6 +38,18 @@ int64_t row_ns(const RowTimes *times, const Row *row)
     return times->time[PART_I][row->chunk] + times->time[PART_W][row->chunk];
 }
 
+int64_t pair_ns(const RowTimes *times, const Row *forward, const Row *backward)
+{
+    return times && times->pair ? times->pair[forward->chunk]
+                                : row_ns(times, forward) + row_ns(times, backward);
+}
+
+bool schedule_pair(const Schedule *schedule, int stage, int row)
+{
+    const RowList *rows = &schedule->rows[stage];
+    return schedule->braids && row + 1 < rows->n && rows->at[row].with_next;
+}
+
 /* A result of another chunk: it comes over a hop when that is on another stage. */
 static bool comes(const RowRun *run, const Row *row, int from, int64_t end, int64_t *time)
 {
@@ -66,24 +78,33 @@ static bool row_ready(const RowRun *run, const Row *row, int64_t *ret_time)
     }
 }
 
+/* Rows that run as one are ready when both are. */
 static bool run_row(RowRun *run, int stage)
 {
-    if (run->next[stage] == run->schedule->rows[stage].n)
+    const RowList *rows = &run->schedule->rows[stage];
+    int at = run->next[stage], n = schedule_pair(run->schedule, stage, at) ? 2 : 1;
+    if (at == rows->n)
         return false;
-    const Row *row = &run->schedule->rows[stage].at[run->next[stage]];
-    int64_t start;
-    if (!row_ready(run, row, &start))
-        return false;
-    start = start > run->clock[stage] ? start : run->clock[stage];
-    int64_t end = run->clock[stage] = start + row_ns(run->times, row);
-    Ends *own = &run->ends[row->chunk * run->schedule->micros + row->micro];
-    if (row->part == PART_F)
-        own->forward = end;
-    else if (row->part != PART_W)
-        own->input = end;
-    if (run->spans)
-        run->spans[stage][run->next[stage]] = (RowSpan){start, end};
-    run->next[stage]++;
+    const Row *row = &rows->at[at];
+    int64_t start = run->clock[stage];
+    for (int i = 0; i < n; i++) {
+        int64_t ready;
+        if (!row_ready(run, &row[i], &ready))
+            return false;
+        start = ready > start ? ready : start;
+    }
+    int64_t ns = n == 2 ? pair_ns(run->times, &row[0], &row[1]) : row_ns(run->times, row);
+    int64_t end = run->clock[stage] = start + ns;
+    for (int i = 0; i < n; i++) {
+        Ends *own = &run->ends[row[i].chunk * run->schedule->micros + row[i].micro];
+        if (row[i].part == PART_F)
+            own->forward = end;
+        else if (row[i].part != PART_W)
+            own->input = end;
+        if (run->spans)
+            run->spans[stage][at + i] = (RowSpan){start, end};
+    }
+    run->next[stage] += n;
     return true;
 }
 
@@ -156,6 +177,20 @@ static bool check_row(const Schedule *schedule, int stage, int at, Seen *seen, D
                       row->part == PART_W ? "I" : "forward");
 }
 
+/* A forward and a part of a backward, of which neither waits for the other. */
+static bool check_pair(const Schedule *schedule, int stage, int at, Diag *diag)
+{
+    const Row *row = &schedule->rows[stage].at[at];
+    if (!schedule_pair(schedule, stage, at) || (row[0].part == PART_F && row[1].part != PART_F &&
+                                                row[0].micro != row[1].micro && !row[1].with_next))
+        return true;
+    diag_error(diag, NO_SPAN, "stage %d is to run %d%s%d and %d%s%d as one", stage, row[0].chunk,
+               part_text[row[0].part], row[0].micro, row[1].chunk, part_text[row[1].part],
+               row[1].micro);
+    diag_help(diag, "a forward and a part of the backward of another micro-batch; or pin braid=0");
+    return false;
+}
+
 static bool check_cell(const Seen *seen, int chunk, int micro, Diag *diag)
 {
     const int *n = seen->count;
@@ -221,7 +256,8 @@ bool schedule_check(const Schedule *schedule, Diag *diag)
     Seen *seen = ARENA_ARRAY(scratch, Seen, schedule->chunks * schedule->micros);
     for (int stage = 0; stage < schedule->stages; stage++)
         for (int i = 0; i < schedule->rows[stage].n; i++)
-            good &= check_row(schedule, stage, i, seen, diag);
+            good &=
+                check_row(schedule, stage, i, seen, diag) && check_pair(schedule, stage, i, diag);
     for (int chunk = 0; chunk < schedule->chunks && good; chunk++)
         for (int micro = 0; micro < schedule->micros; micro++)
             good &= check_cell(&seen[chunk * schedule->micros + micro], chunk, micro, diag);

@@ -18,7 +18,7 @@ extern const char *const part_text[PART_COUNT];
 typedef struct Row {
     PartKind part;
     int chunk, micro;
-    bool with_next; /* meant to overlap with the next row: they run in order */
+    bool with_next; /* meant to overlap with the next row: Schedule.braids */
     int ahead;      /* the row belongs to an optimizer step so many later than the backwards around
                        it: steps that flow into each other */
 } Row;
@@ -32,6 +32,8 @@ typedef struct Schedule {
     int stages, chunks, micros;
     int *holder;   /* [chunks] the stage that has it */
     RowList *rows; /* per stage, in order */
+    bool braids;   /* rows that are meant to overlap with the next, a forward and a part of another
+                      micro-batch's backward, begin together and run as one; else in order */
     int *delay; /* [stages] NULL: a step ends before the next begins. Else: forward and backward of
                    step t read the weights with which step max(0, t - delay) began, so the stage
                    keeps delay + 1 versions. Never less than the most ahead of its rows */
@@ -58,6 +60,7 @@ typedef struct ScheduleInfo {
     bool splits;       /* backward in two parts */
     bool flows;        /* never drained: weights are stale */
     int micros_most;   /* micro-batches of a step; 0: any number */
+    bool braids;       /* has rows that may run as one */
 } ScheduleInfo;
 extern const ScheduleInfo schedule_info[SCHEDULE_COUNT];
 /* The kind of this name, or SCHEDULE_COUNT. */
@@ -74,6 +77,13 @@ ScheduleKind schedule_by_name(const char *name);
  * schedule_check says. */
 Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages, int per_stage,
                         int micros);
+/* The same with such rows. DualPipeV has them. Where 1F1B alternates, a forward runs beside the
+ * backward that follows it; so that neither waits for the other stages, forwards are twice as far
+ * ahead: min(2 (p - r) - 1, m) in stage r's warm-up. NULL, with an error, for others. */
+Schedule *schedule_make_braided(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
+                                int per_stage, int micros);
+/* The row and the next of its stage are one. */
+bool schedule_pair(const Schedule *schedule, int stage, int row);
 /* One F and one B, or I and W, of every chunk and micro-batch, on the stage that holds the chunk,
  * in this order; the run of all stages reaches its end. */
 bool schedule_check(const Schedule *schedule, Diag *diag);
@@ -98,9 +108,13 @@ Schedule *schedule_read_csv(Arena *arena, Diag *diag, const char *text, const ch
 typedef struct RowTimes {
     const int64_t *time[PART_COUNT]; /* [chunks]; B may be NULL when there is none, or I and W */
     int64_t hop;
+    const int64_t *pair; /* [chunks] of two rows in one, by the chunk of the forward; NULL: both
+                            lengths together */
 } RowTimes;
 /* Of one row; without times F, I and W are 1 and B is 2. */
 int64_t row_ns(const RowTimes *times, const Row *row);
+/* Of a pair. */
+int64_t pair_ns(const RowTimes *times, const Row *forward, const Row *backward);
 /* Start and end of every row under these times (or NULL), indexed as schedule->rows; the makespan.
  * BUG when it does not reach its end. */
 typedef struct RowSpan {

@@ -8,15 +8,15 @@ const char *const schedule_text[SCHEDULE_COUNT] = {
     "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipev", "pipedream", "2bw", "table"};
 
 const ScheduleInfo schedule_info[SCHEDULE_COUNT] = {
-    [SCHEDULE_GPIPE] = {"GPipe", 1, 1, 0, false, false, 0},
-    [SCHEDULE_1F1B] = {"1F1B", 1, 1, 0, false, false, 0},
-    [SCHEDULE_INTERLEAVED] = {"interleaved 1F1B", 2, 16, 0, false, false, 0},
-    [SCHEDULE_ZBH1] = {"ZB-H1", 1, 1, 0, true, false, 0},
-    [SCHEDULE_ZBV] = {"ZB-V", 2, 2, 0, true, false, 0},
-    [SCHEDULE_DUALPIPEV] = {"DualPipeV", 2, 2, 2, true, false, 0},
-    [SCHEDULE_PIPEDREAM] = {"PipeDream", 1, 1, 0, false, true, 1},
-    [SCHEDULE_2BW] = {"PipeDream-2BW", 1, 1, 1, false, true, 0},
-    [SCHEDULE_TABLE] = {"a schedule of its own", 1, 16, 0, false, false, 0},
+    [SCHEDULE_GPIPE] = {"GPipe", 1, 1, 0, false, false, 0, false},
+    [SCHEDULE_1F1B] = {"1F1B", 1, 1, 0, false, false, 0, true},
+    [SCHEDULE_INTERLEAVED] = {"interleaved 1F1B", 2, 16, 0, false, false, 0, false},
+    [SCHEDULE_ZBH1] = {"ZB-H1", 1, 1, 0, true, false, 0, false},
+    [SCHEDULE_ZBV] = {"ZB-V", 2, 2, 0, true, false, 0, false},
+    [SCHEDULE_DUALPIPEV] = {"DualPipeV", 2, 2, 2, true, false, 0, true},
+    [SCHEDULE_PIPEDREAM] = {"PipeDream", 1, 1, 0, false, true, 1, false},
+    [SCHEDULE_2BW] = {"PipeDream-2BW", 1, 1, 1, false, true, 0, false},
+    [SCHEDULE_TABLE] = {"a schedule of its own", 1, 16, 0, false, false, 0, true},
 };
 
 ScheduleKind schedule_by_name(const char *name)
@@ -40,6 +40,13 @@ static void put(const Maker *maker, PartKind part, int chunk, int micro)
         (Row){part, chunk, micro, false, 0};
 }
 
+/* Of the row that was put last. */
+static void set_with_next(const Maker *maker, bool with_next)
+{
+    RowList *rows = &maker->schedule->rows[maker->stage];
+    rows->at[rows->n - 1].with_next = with_next;
+}
+
 static int smaller(int a, int b)
 {
     return a < b ? a : b;
@@ -55,15 +62,17 @@ static void make_gpipe(const Maker *maker)
 }
 
 /* Warm-up of min(stages - stage - 1, micros) forwards, then one forward and one backward in turn,
- * then the rest. */
+ * then the rest. Where the two run as one, results come a row later both ways. */
 static void make_1f1b(const Maker *maker)
 {
-    int stage = maker->stage, micros = maker->micros;
-    int warm = smaller(maker->stages - stage - 1, micros);
+    int stage = maker->stage, micros = maker->micros, behind = maker->stages - stage - 1;
+    bool braids = maker->schedule->braids;
+    int warm = smaller(braids ? 2 * behind + 1 : behind, micros);
     for (int micro = 0; micro < warm; micro++)
         put(maker, PART_F, stage, micro);
     for (int micro = 0; micro < micros - warm; micro++) {
         put(maker, PART_F, stage, warm + micro);
+        set_with_next(maker, braids);
         put(maker, PART_B, stage, micro);
     }
     for (int micro = micros - warm; micro < micros; micro++)
@@ -243,8 +252,7 @@ static void back(Pair *pair, Later *later, int which, bool split)
 static void both(Pair *pair, int forward, bool apart)
 {
     step(pair, PART_F, forward);
-    RowList *rows = &pair->maker->schedule->rows[pair->maker->stage];
-    rows->at[rows->n - 1].with_next = !apart;
+    set_with_next(pair->maker, !apart);
     back(pair, NULL, 1 - forward, false);
 }
 
@@ -331,8 +339,8 @@ static bool is_possible(Diag *diag, ScheduleKind kind, int stages, int per_stage
     return true;
 }
 
-Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages, int per_stage,
-                        int micros)
+static Schedule *make_rows(Arena *arena, Diag *diag, ScheduleKind kind, int stages, int per_stage,
+                           int micros, bool braids)
 {
     CHECK(stages > 0 && micros > 0 && kind < SCHEDULE_TABLE);
     static void (*const make[SCHEDULE_COUNT])(const Maker *) = {
@@ -347,7 +355,8 @@ Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
     if (!is_possible(diag, kind, stages, per_stage, micros))
         return NULL;
     Schedule *schedule = ARENA_NEW(arena, Schedule);
-    *schedule = (Schedule){.stages = stages, .chunks = stages * per_stage, .micros = micros};
+    *schedule = (Schedule){
+        .stages = stages, .chunks = stages * per_stage, .micros = micros, .braids = braids};
     schedule->holder = ARENA_ARRAY(arena, int, schedule->chunks);
     schedule->rows = ARENA_ARRAY(arena, RowList, stages);
     if (schedule_info[kind].flows)
@@ -356,4 +365,22 @@ Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
     for (int stage = 0; stage < stages; stage++)
         make[kind](&(Maker){arena, schedule, stage, stages, micros});
     return schedule;
+}
+
+Schedule *schedule_make(Arena *arena, Diag *diag, ScheduleKind kind, int stages, int per_stage,
+                        int micros)
+{
+    return make_rows(arena, diag, kind, stages, per_stage, micros, false);
+}
+
+Schedule *schedule_make_braided(Arena *arena, Diag *diag, ScheduleKind kind, int stages,
+                                int per_stage, int micros)
+{
+    if (schedule_info[kind].braids)
+        return make_rows(arena, diag, kind, stages, per_stage, micros, true);
+    diag_error(diag, NO_SPAN, "%s has no rows that run beside each other",
+               schedule_info[kind].title);
+    diag_help(diag, "pin braid=0, or schedule=%s or %s", schedule_text[SCHEDULE_DUALPIPEV],
+              schedule_text[SCHEDULE_1F1B]);
+    return NULL;
 }

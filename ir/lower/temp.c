@@ -70,7 +70,7 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Temps of the lists' instructions, best of two orders. */
-static int64_t place_list(Body *body, const InstList *list, Arena *arena)
+static int64_t place_list(Body *body, const InstList *list, bool back, Arena *arena)
 {
     Life *block = ARENA_ARRAY(arena, Life, body->copies.n + 1);
     int64_t *offset[2] = {ARENA_ARRAY(arena, int64_t, body->copies.n + 1),
@@ -80,7 +80,8 @@ static int64_t place_list(Body *body, const InstList *list, Arena *arena)
     for (int i = 0; i < list->n; i++)
         for (int k = 0; k < list->at[i].outs; k++) {
             int id = storage_of(body, list->at[i].out[k]);
-            const Copy *copy = &body->copies.at[id];
+            Copy *copy = &body->copies.at[id];
+            copy->back = back;
             if (copy->home != HOME_TEMP || seen[id])
                 continue;
             seen[id] = true;
@@ -146,8 +147,8 @@ void body_place_temps(Body *body)
     fill_lives(body, &body->backward);
     fill_lives(body, &body->weight);
     Arena *scratch = arena_new("temps");
-    body->forward_temp_bytes = place_list(body, &body->forward, scratch);
-    body->backward_temp_bytes = place_list(body, &body->backward, scratch);
-    body->weight_temp_bytes = place_list(body, &body->weight, scratch);
+    body->forward_temp_bytes = place_list(body, &body->forward, false, scratch);
+    body->backward_temp_bytes = place_list(body, &body->backward, true, scratch);
+    body->weight_temp_bytes = place_list(body, &body->weight, true, scratch);
     arena_free(scratch);
 }

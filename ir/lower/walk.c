@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "ir/lower/braid.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/walk_in.h"
 
@@ -252,6 +253,28 @@ static void put_compute(Walk *walk, const Entry *entry)
     }
 }
 
+/* Two rows in one, pair by pair of their links. */
+static void put_pair(Walk *walk, const Entry *forward, const Entry *backward)
+{
+    const StageProgram *stage = walk->stage;
+    const Pairing *pairing = entry_pairing(stage, forward);
+    const Chunk *there = &stage->chunk[forward->chunk], *back = &stage->chunk[backward->chunk];
+    put_load(walk, forward);
+    for (int i = 0; i < pairing->links; i++) {
+        const PairLink *pair = &pairing->link[i];
+        for (int k = 0; k < pair->braid->n; k++) {
+            const BraidInst *at = &pair->braid->inst[k];
+            bool ahead = at->list == 0;
+            int link = ahead ? row_link(there, true, pair->forward)
+                             : row_link(back, false, pair->backward);
+            put_inst(walk, ahead ? forward : backward, link,
+                     &body_list(stage->link[link].body, at->list)->at[at->inst]);
+        }
+        if (pair->backward != NONE && pairing->part != PART_I)
+            walk_close(walk, backward, row_link(back, false, pair->backward));
+    }
+}
+
 static void put_message(Walk *walk, const Entry *entry)
 {
     const StageProgram *stage = walk->stage;
@@ -277,7 +300,10 @@ static void expand(Walk *walk, const Entry *entry)
 {
     switch (entry->kind) {
     case ENTRY_COMPUTE:
-        put_compute(walk, entry);
+        if (entry->braids)
+            put_pair(walk, entry, entry + 1);
+        else if (!entry->braided)
+            put_compute(walk, entry);
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

@@ -14,6 +14,7 @@
 typedef enum LpBase {
     LP_AT_ARENA,
     LP_AT_SCRATCH,
+    LP_AT_SCRATCH_BACK, /* of backward, where it runs beside a forward */
     LP_AT_DATA,
     LP_AT_SAVED,
     LP_AT_IN,
@@ -47,6 +48,11 @@ static LP_MAYBE_UNUSED void *lp_place(const LpSlots *at, LpWhere where)
 static LP_MAYBE_UNUSED void *lp_scratch(const LpSlots *at, int64_t offset)
 {
     return at->base[LP_AT_SCRATCH] + offset;
+}
+
+static LP_MAYBE_UNUSED void *lp_scratch_back(const LpSlots *at, int64_t offset)
+{
+    return at->base[LP_AT_SCRATCH_BACK] + offset;
 }
 
 /* Elements [begin, end) of a group, all with or all without weight decay. */

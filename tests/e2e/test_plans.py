@@ -107,7 +107,9 @@ ROWS = [
     row("llama", "pp3 zbh1 layers=1+2+1", batch=7),
     row("tied", "tp2 sp pp2 zbh1 recompute"),
     row("tied", "pp3 zbv layers=0+1+1+1+1+0", batch=5),
-    row("gpt2", "tp2 pp2 dualpipev"),
+    # two rows in one: of two chunks, with weights' rows apart; of one; what is drawn, of both
+    row("gpt2", "tp2 pp2 dualpipev braid=1"),
+    row("moe", "dp2 pp2 ep=2 zero2 dualpipev braid=1"),
     # all together
     row("llama", "dp2 tp2 sp zero0"),
     row("llama", "dp2 tp2 pp2 1f1b", steps=LONG),
@@ -122,7 +124,7 @@ ROWS = [
     row("moe", "dp4 ep=2 mbs1 1:tp=2:ep=1:zero=2", batch=4),
     # experts and latent attention
     row("moe", "dp2 tp2 sp etp=1 ep=4"),
-    row("moe", "dp2 tp2 pp2 1f1b recompute"),
+    row("moe", "dp2 tp2 pp2 1f1b recompute braid=1"),
     row("mla", "dp2 recompute"),
     row("mla", "tp4 sp pp2 1f1b"),
     # dropout: an element of the run has one number on every rank, micro-batch and stage, and again in
@@ -130,7 +132,7 @@ ROWS = [
     row("dropout", "recompute"),
     row("dropout", "tp4 sp"),
     row("dropout", "cp2 dp2"),
-    row("dropout", "dp2 tp2 pp2 1f1b recompute"),
+    row("dropout", "dp2 tp2 pp2 1f1b recompute braid=1"),
     row("dropout", "tp2 pp2 zbv"),
     row("packed", "tp2 sp pp2 1f1b"),
 ]

@@ -135,6 +135,10 @@ static void draw_pins(Draw *d)
             put_number(d, "etp", 1 + draw(d, 2));
     }
     draw_stages(d, pp);
+    Rng aside = d->rng; /* what follows is drawn as without it */
+    bool pairs = strstr(d->pins, "=1f1b") || strstr(d->pins, "=dualpipev");
+    if (pairs && !strstr(d->pins, "zero=3") && rng_draw(&aside, 2))
+        put_number(d, "braid", 1);
     d->batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
     d->sequence = tp * cp * (1 + draw(d, 3));
     d->sequence = d->sequence < 4 ? 4 * d->sequence : d->sequence;

@@ -8,14 +8,7 @@
 #include "planner/assess.h"
 #include "planner/refine.h"
 #include "tests/check.h"
-#include "tests/planner/problems.h"
-
-typedef struct Case {
-    const char *model, *cluster;
-    int devices;
-    int64_t batch, sequence;
-    const char *recipe, *pins; /* "fp32 muon": by another optimizer than AdamW */
-} Case;
+#include "tests/planner/made.h"
 
 static const Case cases[] = {
     {"llama-10m", "host", 1, 8, 128, "fp32", "tp=1"},
@@ -49,50 +42,6 @@ static const Case cases[] = {
     {"mistral-7b", "dgx-a100", 32, 64, 4096, "bf16", "tp=8,sp=1,dp=2,pp=2"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
-
-typedef struct Made {
-    Arena *arena;
-    Problem *problem;
-    Search *search;
-    Family *family;
-    Plan *plan;
-    Net *net;
-    Program *program;
-} Made;
-
-static Made make(const Case *at)
-{
-    Made made = {.arena = arena_new("agree")};
-    char *recipe = arena_strdup(made.arena, at->recipe), *optimizer = strchr(recipe, ' ');
-    if (optimizer)
-        *optimizer++ = 0;
-    made.problem = problem_example(made.arena, at->model, at->cluster, at->devices, at->batch,
-                                   at->sequence, recipe);
-    if (optimizer)
-        assert_true(
-            job_set_optimizer(made.arena, made.problem->diag, optimizer, &made.problem->job));
-    Pins pins = pins_given(made.problem, at->pins);
-    made.search = search_new(made.problem);
-    made.family = search_family(made.search, made.arena, &pins);
-    if (made.family)
-        made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
-    if (!made.plan)
-        fail_msg("%s %s: no plan", at->model, at->pins);
-    made.program = program_build(made.arena, made.plan, made.net, NULL, NULL);
-    return made;
-}
-
-static void done(Made *made)
-{
-    search_free(made->search);
-    problem_free(made->problem);
-    arena_free(made->arena);
-}
-
-static double off(int64_t a, int64_t b)
-{
-    return b ? (double)llabs(a - b) / (double)b : a != 0;
-}
 
 static void test_segment_time_is_step_time(void **state)
 {
@@ -141,16 +90,6 @@ static void test_card_bytes_cover_the_layout(void **state)
         done(&made);
     }
     print_message("# %d of %d stages to the byte\n", exact, stages);
-}
-
-static int64_t spent_sum(const StageTimes *at)
-{
-    int64_t sum = 0;
-    for (int k = 0; k < SPENT_COUNT; k++) {
-        assert_true(at->spent_ns[k] >= 0);
-        sum += at->spent_ns[k];
-    }
-    return sum;
 }
 
 /* Several chunks on a stage, backward in two parts: cards are those of the split bodies, and bytes
@@ -326,55 +265,6 @@ static void test_cut_homes_agree(void **state)
     }
     print_message("# %d plans, at most %.2f %% apart, and %.2f %% where rows follow their like\n",
                   CUT, 100 * worst[0], 100 * worst[1]);
-}
-
-static int64_t exposed_in_blocks(const StepTimes *times)
-{
-    int64_t ns = 0;
-    for (int i = 0; i < times->traffic.n; i++)
-        ns += times->traffic.at[i].stream == STREAM_BLOCK ? times->traffic.at[i].exposed_ns[0] : 0;
-    return ns;
-}
-
-/* Some kernel of the shared experts runs while rows of the same layer and micro-batch are on their
- * way. */
-static bool runs_under_exchange(const TraceEvents *trace, bool backward)
-{
-    for (int i = 0; i < trace->n; i++)
-        for (int k = 0; k < trace->n && str_eq(trace->at[i].name, "all_to_all"); k++) {
-            const TraceEvent *move = &trace->at[i], *kernel = &trace->at[k];
-            if (kernel->stream == STREAM_COMPUTE && kernel->link == move->link &&
-                kernel->micro == move->micro && strstr(kernel->name, "shared") &&
-                move->backward == backward && kernel->backward == backward &&
-                kernel->start < move->start + move->ns && move->start < kernel->start + kernel->ns)
-                return true;
-        }
-    return false;
-}
-
-/* What does not need the rows that experts exchange runs meanwhile: against the same bodies in the
- * order of their nodes a step waits less, and cards know it. */
-static void test_exchanges_run_under_shared_experts(void **state)
-{
-    (void)state;
-    const Case at = {"deepseek-moe-16b", "dgx-h100", 8, 8, 1024, "bf16", "dp=8,ep=8,mbs=1"};
-    Made made = make(&at);
-    TraceEvents trace = {0};
-    const StepTimes *times = simulate_program(made.arena, made.program, &trace);
-    MovePrice plain = link_price(made.plan->cluster, recipe_by_name(at.recipe));
-    plain.cluster = NULL;
-    const StepTimes *before = simulate_program(
-        made.arena, program_build(made.arena, made.plan, made.net, &plain, NULL), NULL);
-    assert_true(exposed_in_blocks(times) < exposed_in_blocks(before) * 3 / 4);
-    assert_true(times->step_ns < before->step_ns);
-    assert_true(runs_under_exchange(&trace, false) && runs_under_exchange(&trace, true));
-    int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
-    int64_t segment = family_segment(made.family, made.plan->first_link, end);
-    print_message("# exposed %.1f ms of %.1f ms, in the order of nodes %.1f ms of %.1f ms\n",
-                  (double)exposed_in_blocks(times) / 1e6, (double)times->step_ns / 1e6,
-                  (double)exposed_in_blocks(before) / 1e6, (double)before->step_ns / 1e6);
-    assert_true(off(segment, times->step_ns) < 0.015);
-    done(&made);
 }
 
 /* What lives in other memories: the device's bytes and theirs, what passes between, and rows and
@@ -586,7 +476,6 @@ int main(void)
         cmocka_unit_test(test_accounts_are_whole_and_agree),
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
         cmocka_unit_test(test_example_plans),
-        cmocka_unit_test(test_exchanges_run_under_shared_experts),
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_far_homes_agree),
         cmocka_unit_test(test_layers_that_differ),

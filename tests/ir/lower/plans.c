@@ -30,6 +30,8 @@ static const PlanCase chunk_cases[] = {
     {tiny_llama, NULL, 4, 5, 6, "tp=2,sp=1,pp=2,mbs=1,schedule=zbv,recompute=full", NULL, 0},
     {tiny_llama, NULL, 2, 4, 8, "tp=2,sp=1,tp_by=ring,mbs=2", "bf16", 0},
     {tiny_llama, NULL, 6, 2, 6, "tp=1,dp=2,pp=3,zero=1,mbs=1,schedule=pipedream", NULL, 0},
+    {tiny_gpt2, NULL, 4, 5, 6, "tp=2,sp=1,pp=2,mbs=1,schedule=dualpipev,braid=1", NULL, 0},
+    {tiny_llama, NULL, 4, 8, 6, "tp=1,dp=2,pp=2,zero=1,mbs=1,braid=1", "bf16", 0},
     {tiny_llama, NULL, 4, 3, 6, "tp=2,sp=1,pp=2,mbs=1,schedule=2bw,recompute=full", "bf16", 0},
     {tiny_llama, NULL, 4, 8, 8, "tp=1,dp=4,zero=1,mbs=1,0:tp=2:sp=1:recompute=full,last:zero=0",
      NULL, 0},

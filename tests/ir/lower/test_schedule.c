@@ -2,6 +2,7 @@
 #include "ir/lower/program.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/check.h"
 
@@ -280,6 +281,68 @@ static void test_makespans(void **state)
     }
 }
 
+/* The same with pairs as one row, which is as long as both: no gain. */
+static void test_makespans_of_pairs(void **state)
+{
+    (void)state;
+    static const int known[][3] = {{2, 4, 78}, {4, 8, 162}, {8, 16, 330}, {8, 32, 618}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        Arena *arena = arena_new("span");
+        int p = known[i][0], m = known[i][1];
+        int64_t *length = ARENA_ARRAY(arena, int64_t, 2 * p),
+                *pair = ARENA_ARRAY(arena, int64_t, 2 * p);
+        for (int c = 0; c < 2 * p; c++) {
+            length[c] = 3;
+            pair[c] = 6; /* twice as fast as one behind the other would make it 9 */
+        }
+        RowTimes times = {.hop = 0, .time = {length, NULL, length, length}};
+        Diag *diag = diag_new(arena);
+        const Schedule *schedule = schedule_make_braided(arena, diag, SCHEDULE_DUALPIPEV, p, 2, m);
+        assert_true(schedule && schedule_check(schedule, diag));
+        assert_int_equal(schedule_simulate(arena, schedule, &times, NULL), known[i][2]);
+        times.pair = pair;
+        assert_true(schedule_simulate(arena, schedule, &times, NULL) < known[i][2]);
+        arena_free(arena);
+    }
+}
+
+/* Pairs of 1F1B: both rows have one span, every stage but the ends has as many as it can, and
+ * neither waits for ever, with any number of micro-batches. */
+static void test_braided_1f1b(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 6; p++)
+        for (int m = 1; m <= 16; m++) {
+            Arena *arena = arena_new("pairs");
+            Diag *diag = diag_new(arena);
+            const Schedule *schedule = schedule_make_braided(arena, diag, SCHEDULE_1F1B, p, 1, m);
+            assert_true(schedule && schedule_check(schedule, diag));
+            RowSpan **span;
+            int64_t end = schedule_simulate(arena, schedule, NULL, &span);
+            for (int s = 0; s < p; s++) {
+                int pairs = 0, warm = smaller(2 * (p - s) - 1, m);
+                for (int i = 0; i < schedule->rows[s].n; i++) {
+                    if (!schedule_pair(schedule, s, i))
+                        continue;
+                    pairs++;
+                    assert_int_equal(span[s][i].start, span[s][i + 1].start);
+                    assert_int_equal(span[s][i].end, span[s][i].start + 3);
+                }
+                assert_int_equal(pairs, m - warm);
+                assert_int_equal(most_live(schedule, s), smaller(warm + 1, m));
+            }
+            /* a stage never waits in its steady state: fill, rows, drain */
+            if (m >= 2 * p)
+                assert_true(end <= 3 * m + 3 * (p - 1) + 2 * p);
+            arena_free(arena);
+        }
+    Arena *arena = arena_new("pairs");
+    Diag *diag = diag_new(arena);
+    assert_null(schedule_make_braided(arena, diag, SCHEDULE_GPIPE, 2, 1, 4));
+    assert_non_null(strstr(diag_item(diag, 0)->text, "beside each other"));
+    arena_free(arena);
+}
+
 static const Schedule *read_text(Arena *arena, Diag *diag, const char *text)
 {
     return schedule_read_csv(arena, diag, text, "x.csv");
@@ -321,6 +384,19 @@ static void test_read_csv(void **state)
                                       "0F99999999999999999999,0B0\n",
                                       "0F0,0B0\n0F1,0B1\n",
                                       "0F0,1F0,1B0,0B0\n\n"};
+    /* pairs that run as one: another micro-batch's, and one's own, which waits for itself */
+    static const char *const pairs[] = {
+        "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n", "0F0,0F1,(0F2;0I0)OVERLAP_F_B,0W0,0B1,0B2\n",
+        "0F1,(0F0;0B0)OVERLAP_F_B,0B1\n", "0F0,0B0,(0F1;0F2)OVERLAP_F_B,0B1,0B2\n"};
+    for (int i = 0; i < 4; i++) {
+        Diag *own = diag_new(arena);
+        Schedule braided = *read_text(arena, own, pairs[i]);
+        braided.braids = true;
+        assert_int_equal(schedule_check(&braided, own), i < 2);
+        Str text = str_new(arena);
+        schedule_put_csv(&text, &braided);
+        assert_string_equal(text.at, pairs[i]);
+    }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Diag *own = diag_new(arena);
         if (read_text(arena, own, bad[i]) || diag_errors(own) == 0)
@@ -335,6 +411,8 @@ int main(void)
         cmocka_unit_test(test_golden_files),
         cmocka_unit_test(test_every_kind),
         cmocka_unit_test(test_makespans),
+        cmocka_unit_test(test_makespans_of_pairs),
+        cmocka_unit_test(test_braided_1f1b),
         cmocka_unit_test(test_read_csv),
         cmocka_unit_test(test_all_shapes),
         cmocka_unit_test(test_uneven_times),

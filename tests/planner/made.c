@@ -1,0 +1,52 @@
+/* made.c - plans on example models for tests. */
+#include "tests/planner/made.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/plan_job.h"
+#include "tests/check.h"
+
+Made make(const Case *at)
+{
+    Made made = {.arena = arena_new("agree")};
+    char *recipe = arena_strdup(made.arena, at->recipe), *optimizer = strchr(recipe, ' ');
+    if (optimizer)
+        *optimizer++ = 0;
+    made.problem = problem_example(made.arena, at->model, at->cluster, at->devices, at->batch,
+                                   at->sequence, recipe);
+    if (optimizer)
+        assert_true(
+            job_set_optimizer(made.arena, made.problem->diag, optimizer, &made.problem->job));
+    Pins pins = pins_given(made.problem, at->pins);
+    made.search = search_new(made.problem);
+    made.family = search_family(made.search, made.arena, &pins);
+    if (made.family)
+        made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
+    if (!made.plan)
+        fail_msg("%s %s: no plan", at->model, at->pins);
+    made.program = program_build(made.arena, made.plan, made.net, NULL, NULL);
+    return made;
+}
+
+void done(Made *made)
+{
+    search_free(made->search);
+    problem_free(made->problem);
+    arena_free(made->arena);
+}
+
+double off(int64_t a, int64_t b)
+{
+    return b ? (double)llabs(a - b) / (double)b : a != 0;
+}
+
+int64_t spent_sum(const StageTimes *at)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < SPENT_COUNT; k++) {
+        assert_true(at->spent_ns[k] >= 0);
+        sum += at->spent_ns[k];
+    }
+    return sum;
+}
