@@ -117,6 +117,26 @@ static void check_cut(const OpBench *b, const Node *of, int letter, double *cons
     }
 }
 
+/* A block deals its rows out to rounds by itself; whichever way, every row has one of them. */
+static void check_deal(const OpBench *b, const Node *of, int letter, double *const *value,
+                       const char *what)
+{
+    int64_t whole = letter_extent(b->net, of, letter), n;
+    Cut cut = {letter, whole / 2, whole - whole / 2};
+    const double *all = cut_operand(b, of, of->in[0], of->sig.in[0], &cut, value[of->in[0]], &n);
+    double *merged = ARENA_ARRAY(b->arena, double, n);
+    for (int64_t i = 0; i < n; i++)
+        merged[i] = -1;
+    for (int r = 0; r < of->attrs.deal.rounds; r++) {
+        Node round = *of;
+        round.attrs.deal.round = r;
+        Block block = run_block(b, &round, &cut, value);
+        for (int64_t i = 0; i < n; i++)
+            merged[i] += block.out[0][i] + 1; /* -1 where the row has another round */
+    }
+    same(merged, all, n, what);
+}
+
 static void run_case(const OpBench *b)
 {
     graph_run(b->arena, b->graph, SEG_FORWARD, b->value);
@@ -152,8 +172,10 @@ static void test_cuts(void **state)
             for (int l = 0; l < of->sig.letters; l++) {
                 if (!may_cut(of, l))
                     continue;
-                check_cut(&b, of, l, b.value,
-                          arena_printf(b.arena, "%s cut along %c", text, of->sig.letter[l]));
+                void (*check)(const OpBench *, const Node *, int, double *const *, const char *) =
+                    of->op == OP_DEAL ? check_deal : check_cut;
+                check(&b, of, l, b.value,
+                      arena_printf(b.arena, "%s cut along %c", text, of->sig.letter[l]));
                 cuts[of->op]++;
             }
         }

@@ -172,12 +172,26 @@ static void draw_cuts(Draw *d)
     }
 }
 
+/* Where weights are cut as far as their state, they may live in the host's memory. */
+static bool may_fetch(const Draw *d)
+{
+    bool even = d->plan->weight_atoms == d->plan->state_atoms;
+    for (int c = 0; c < d->net->classes.n; c++) {
+        const Homes *own = d->plan->class[c].cut;
+        even = even && (!own || own->weight == own->state);
+    }
+    return even;
+}
+
 /* Most plans keep everything on the device. */
 static void draw_memories(Draw *d)
 {
     bool far = chance(d, 40);
-    for (int k = 0; k < KEPT_COUNT && far; k++)
-        d->plan->memory[k] = (Memory)draw(d, MEMORY_COUNT);
+    for (int k = 0; k < KEPT_COUNT && far; k++) {
+        Memory memory = (Memory)draw(d, MEMORY_COUNT);
+        if (k != KEPT_WEIGHTS || (memory == MEMORY_DRAM && may_fetch(d)))
+            d->plan->memory[k] = memory;
+    }
 }
 
 static void draw_plan(Draw *d, const Mesh *mesh)
