@@ -2,6 +2,8 @@
  * the file the plan was read from. */
 #include "ir/plan.h"
 
+#include <string.h>
+
 #include "ir/plan_memory.h"
 #include "ir/sig.h"
 
@@ -358,6 +360,29 @@ static bool verify_place(const Class *c, ValueId id, const Placement *place, Jso
     return true;
 }
 
+/* Who has which round is dealt out by each block alone: rounds of the same choices agree only when
+ * they are cut alike. */
+static bool verify_rounds(const Class *c, int of)
+{
+    const Node *node = &c->graph->nodes.at[of];
+    if (op_info[node->op].attrs != ATTRS_deal)
+        return true;
+    for (int n = 0; n < of; n++) {
+        const Node *other = &c->graph->nodes.at[n];
+        if (other->op != node->op || other->in[0] != node->in[0] ||
+            memcmp(c->plan->choice[n].atom, c->plan->choice[of].atom,
+                   (size_t)c->mesh->n * sizeof(Choice)) == 0)
+            continue;
+        fault(c->v, at_key(at_key(c->file, "nodes"), node->name),
+              SAY(c->v, "node %s of class %s deals rows out to rounds otherwise than %s",
+                  node->name, c->graph->name, other->name));
+        diag_help(c->v->diag, "place it as %s is: a row would have two rounds, or none",
+                  other->name);
+        return false;
+    }
+    return true;
+}
+
 static bool verify_nodes(const Class *c)
 {
     const Verify *v = c->v;
@@ -365,8 +390,10 @@ static bool verify_nodes(const Class *c)
     for (int n = 0; n < c->graph->nodes.n; n++) {
         const Node *node = &c->graph->nodes.at[n];
         Placement in[MAX_IN], out[MAX_OUT];
-        if (place_node(c->mesh, v->net, c->graph, node, &c->plan->choice[n], in, out))
+        if (place_node(c->mesh, v->net, c->graph, node, &c->plan->choice[n], in, out)) {
+            good = verify_rounds(c, n) && good;
             continue;
+        }
         good = fault(v, at_key(at_key(c->file, "nodes"), node->name),
                      SAY(v, "node %s of class %s cannot be placed so", node->name, c->graph->name));
         SigText sig = sig_of_node(c->graph, node);

@@ -5,6 +5,7 @@ printed, or refused in one clear line. Speaks TAP.
     test_edges.py LPLAN"""
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -192,6 +193,22 @@ def spelling(lplan, folder, text, wanted):
     return plan
 
 
+def rounds_apart(lplan, folder):
+    """Both rounds deal rows out to themselves: cut in two ways, a row would have both, or none."""
+    at = lambda name: os.path.join(folder, name)
+    model = pathlib.Path(__file__).resolve().parents[1] / "e2e" / "models" / "moe.json"
+    seeds.run(lplan, "plan", str(model), "host", "--gpus", "4", "--global-batch", "8", "--seq", "16", "-q", "--pin",
+              "tp=2,dp=2,pp=1,sp=1,etp=1,ep=4,rounds=2,zero=1,mbs=4", "-o", at("rounds.json"))
+    plan = json.loads(seeds.read(at("rounds.json")))
+    placed = {part["name"]: part["nodes"] for part in plan["classes"]}["layer"]
+    assert placed["choice"] == placed["share.within.round1"] == ["R", "b"], placed
+    placed["share.within.round1"] = ["s", "b"]
+    seeds.save(at("rounds.json"), plan)
+    refused = run(lplan, "prove", at("rounds.json"))
+    assert refused.returncode == 1 and re.search("deals rows out to rounds otherwise than choice", refused.stderr), \
+        refused
+
+
 def main():
     lplan, failed, number = os.path.abspath(sys.argv[1]), 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -199,6 +216,7 @@ def main():
         wanted = spelling(lplan, folder, text, None)
         rows = [(name, edge, row) for name, *row in EDGES]
         rows += [(name, shape, row) for name, *row in SHAPES]
+        rows += [("rounds of rows that are cut in two ways", rounds_apart, ())]
         rows += [(f"a model {name}", spelling, (other, wanted)) for name, other in spellings(text)]
         print(f"1..{len(rows)}")
         for number, (name, body, arguments) in enumerate(rows, 1):
