@@ -98,9 +98,10 @@ static const Ring *ring_of_cell(const CellRun *run, const Cell *cell, int64_t be
     const Chunk *chunk = &run->trace->stage->chunk[cell->region->chunk];
     if (cell->region->kind == REGION_RING)
         return &chunk->ring[cell->region->index];
+    if (cell->region->kind != REGION_AWAY)
+        return NULL;
     const Ring *away = &chunk->away[cell->region->index];
-    bool home = cell->region->kind == REGION_AWAY && begin >= away->base;
-    return home ? away : NULL;
+    return begin >= away->base ? away : NULL;
 }
 
 static void mix_cell(Digest *digest, const CellRun *run, const Ranks *ranks, const Cell *cell,

@@ -24,8 +24,9 @@ MODELS = e2e.ROOT / "tests" / "pins" / "models"
 
 
 def ranks_of(pins):
+    """Of a plan: what ranges of layers have of their own comes behind a colon."""
     ranks = 1
-    for _, value in re.findall(r"\b(tp|cp|dp|pp)=(\d+)", pins):
+    for _, value in re.findall(r"(?:^|,)(tp|cp|dp|pp)=(\d+)", pins):
         ranks *= int(value)
     return ranks
 
