@@ -89,7 +89,6 @@ ROWS = [
     row("tied", "dp4 zero3 shard=node recompute shaken"),
     # tensor parallel: KV groups split, KV groups shared, sequence parallel
     row("llama", "tp2 sp"),
-    row("llama", "tp4"),
     row("llama", "tp4 sp recompute"),
     # blocks of tokens that pass by products
     row("gpt2", "tp4 sp tp_by=ring recompute"),
@@ -137,6 +136,7 @@ ROWS = [
 ]
 # What the rows above have in other company: run with the word `all`.
 MORE = [
+    row("llama", "tp4"),
     row("tied", "tp4 sp tp_by=ring recompute"),
     row("llama", "tp4 pp2 1f1b layers=3+1"),
     row("llama", "dp4 recompute"),
