@@ -1,13 +1,13 @@
 /* plan.c - recipes, the job's defaults, pins, and the mesh of a stage. */
 #include "ir/plan.h"
 
-#include "ir/plan_memory.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/pin_ranges.h"
+#include "ir/plan_memory.h"
 
 const char *const dtype_text[DT_COUNT] = {"f32", "f64", "bf16", "f16", "i32"};
 
@@ -417,11 +417,6 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
     return good;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 /* The ranks of an atom of `take` at `stride`, or fewer where an end lies inside it. */
 static int up_to_end(const AtomEnds *ends, int stride, int take)
 {
@@ -444,7 +439,7 @@ static bool put_atoms(Mesh *mesh, const Cluster *cluster, const AtomEnds *ends, 
             width *= cluster->level[i].width;
         int room = width / *stride, take = extent;
         if (room > 1 && room < extent)
-            take = (int)gcd(room, extent) > 1 ? (int)gcd(room, extent) : extent;
+            take = num_divisor(room, extent) > 1 ? (int)num_divisor(room, extent) : extent;
         take = up_to_end(ends, *stride, take);
         if (mesh->n == MAX_ATOMS)
             return false;
@@ -497,7 +492,7 @@ bool mesh_build(Diag *diag, const Cluster *cluster, const Degrees *degrees, Mesh
     int stride = 1, tp = degrees->tp, etp = degrees->etp > 1 ? degrees->etp : 1;
     /* where the KV heads do not divide by tp, the minor atom shares a KV group and the major one
      * splits the groups */
-    int groups = degrees->kv_heads > 0 ? (int)gcd(tp, degrees->kv_heads) : tp;
+    int groups = degrees->kv_heads > 0 ? (int)num_divisor(tp, degrees->kv_heads) : tp;
     AtomSet *cp = degrees->cp_ep > 1 ? &mesh.ep : NULL;
     const struct {
         Role role;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/pin_ranges.h"
 #include "ir/plan_parts.h"
 #include "planner/contradict.h"
@@ -215,17 +216,6 @@ static void make_again(Arena *arena, const Net *net, const Graph *graph, const c
 
 /* ---- kinds ---- */
 
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 static bool kind_fits(const Parts *parts, const Pins *all, const LayerKind *kind)
 {
     const Problem *problem = parts->problem;
@@ -242,7 +232,7 @@ static bool kind_fits(const Parts *parts, const Pins *all, const LayerKind *kind
         diag_error(diag, NO_SPAN, "%s: the micro-batch of %lld x dp %d sequences has no %d parts",
                    kind->where, (long long)all->micro_batch, all->dp, pins->dp);
         diag_help(diag, "use mbs=%d, or a smaller dp for these layers",
-                  (int)(common_multiple(all->dp, pins->dp) / all->dp));
+                  (int)(num_multiple(all->dp, pins->dp) / all->dp));
         return false;
     }
     if (sequence_fits(diag, problem, pins) && experts_fit(diag, problem, pins))
@@ -410,7 +400,7 @@ Parts *parts_new(const Problem *problem, const Pins *pins, const Variant *varian
             return NULL;
         kind->key = key_of_pins(&kind->pins);
         parts->routed = parts->routed || kind->key.spread.routed;
-        parts->pad_vocabulary = common_multiple(parts->pad_vocabulary, kind->pins.tp);
+        parts->pad_vocabulary = num_multiple(parts->pad_vocabulary, kind->pins.tp);
     }
     for (int k = 0; k < parts->n; k++)
         parts->kind[k].key.spread.routed = parts->routed;

@@ -6,6 +6,21 @@ int64_t num_larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+int64_t num_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int64_t num_multiple(int64_t a, int64_t b)
+{
+    return a / num_divisor(a, b) * b;
+}
+
 int64_t num_align64(int64_t bytes)
 {
     return (bytes + 63) / 64 * 64;

@@ -5,6 +5,9 @@
 #include <stdint.h>
 
 int64_t num_larger(int64_t a, int64_t b);
+/* The greatest common divisor, and the least common multiple; of positive numbers. */
+int64_t num_divisor(int64_t a, int64_t b);
+int64_t num_multiple(int64_t a, int64_t b);
 /* Bytes rounded up to a cache line of 64. */
 int64_t num_align64(int64_t bytes);
 /* What costs end at: no machine takes two years for one operation, and sums of these stay int64. */

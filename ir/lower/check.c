@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/lower/check_in.h"
 
 /* All ranks are walked in full while this many Steps suffice for it. */
@@ -168,17 +169,6 @@ static bool check_coordinates(Check *check, const Program *small, Owners *owners
     return good;
 }
 
-static int common_multiple(int a, int b)
-{
-    int x = a, y = b;
-    while (y) {
-        int rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 /* All stages together repeat after the common multiple of their periods. */
 static void add_period(Check *check, const Trace *trace, const Period *period)
 {
@@ -189,7 +179,7 @@ static void add_period(Check *check, const Trace *trace, const Period *period)
         return;
     }
     int micro = trace->stage->table.at[period->to].micro + 1;
-    report->period = first ? period->micros : common_multiple(report->period, period->micros);
+    report->period = first ? period->micros : (int)num_multiple(report->period, period->micros);
     report->periodic_from = micro > report->periodic_from ? micro : report->periodic_from;
 }
 
