@@ -10,12 +10,15 @@ ALL_TEXT = C_LIKE + (".py", ".sh", ".build", ".txt")
 
 
 def files(extensions, under=""):
-    """Paths from the root with '/', sorted; build folders and hidden ones are left out."""
+    """Paths from the root with '/', sorted; build folders, built trainers and hidden ones are left out."""
     found = []
     for folder, folders, names in os.walk(os.path.join(ROOT, under)):
         inside = os.path.relpath(folder, ROOT)
         folders[:] = sorted(f for f in folders if f != "__pycache__" and not f.startswith(".")
                             and not (inside == "." and f.startswith("build")))
+        if "build.sh" in names:  # of a trainer that someone has built here
+            folders[:] = []
+            continue
         for name in sorted(names):
             if name.endswith(extensions):
                 found.append(os.path.normpath(os.path.join(inside, name)))
