@@ -223,11 +223,6 @@ static Queued queue_pop(PathTable *table)
 
 /* ---- successors ---- */
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void reach(PathTable *table, int from, const Move *move, const Placement *place)
 {
     const Mesh *mesh = &table->mesh;
@@ -236,11 +231,8 @@ static void reach(PathTable *table, int from, const Move *move, const Placement 
     Reach before = table->reached.at[from];
     int64_t cost = before.cost;
     if (!move_is_free(move->kind)) {
-        int64_t elements = before.elements;
-        if (move->kind == MOVE_ALL_TO_ALL) /* of a ragged cut the rows travel, not their room */
-            elements = least(elements, place_elements(mesh, table->net, table->value, place));
-        if (table->value->late && move_is_routed(table->net, table->value, move))
-            elements = 0; /* an even router sends none */
+        int64_t elements = move_elements(table->net, table->value, move, before.elements,
+                                         place_elements(mesh, table->net, table->value, place));
         int64_t bytes = wire_bytes(mesh, move, elements, table->price.element_bytes);
         cost += table->price.cost(table->price.context, mesh, move, bytes);
     }

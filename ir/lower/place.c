@@ -117,6 +117,14 @@ bool move_is_routed(const Net *net, const Value *value, const Move *move)
     return axis != NONE && move->atoms.n > 0 && (move->from == axis || move->to == axis);
 }
 
+int64_t move_elements(const Net *net, const Value *value, const Move *move, int64_t before,
+                      int64_t behind)
+{
+    if (!move_is_routed(net, value, move))
+        return before;
+    return value->late ? 0 : before < behind ? before : behind;
+}
+
 int route_axis(const Mesh *mesh, const Net *net, const Value *value, int atom)
 {
     int axis = mesh->atom[atom].role == ROLE_DP ? 0 : 1, routed = value_routed_axis(net, value);

@@ -195,7 +195,12 @@ uint8_t node_linear_set(const Node *node, int index); /* set of operand position
  * it. */
 bool place_is_view(const Placement *have, const Placement *want);
 
-/* Bytes each rank sends for one move of a value of n_local elements (before the move). */
+/* Of what a rank holds before a move and behind it, the elements that the move carries: what is
+ * there before, but of rows that go by whom they name, on either way, the even share of tokens that
+ * an even router sends, not their room, and none of a late round. */
+int64_t move_elements(const Net *net, const Value *value, const Move *move, int64_t before,
+                      int64_t behind);
+/* Bytes each rank sends for one move that carries n_local elements of it (move_elements). */
 int64_t wire_bytes(const Mesh *mesh, const Move *move, int64_t n_local, int element_bytes);
 
 /* Cheapest path between two placements of a value (Dijkstra over whole collectives: one edge spans

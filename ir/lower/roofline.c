@@ -201,10 +201,9 @@ bool inst_moves_gradient(const Body *body, const Inst *inst)
 int64_t inst_wire_bytes(const Body *body, const Inst *inst)
 {
     const Copy *source = &body->copies.at[inst->in[0]];
-    const Value *value = &body->graph->values.at[source->value];
-    if (value->late && move_is_routed(body->net, value, &inst->move))
-        return 0; /* an even router sends none */
-    return wire_bytes(body->mesh, &inst->move, source->elements, dtype_bytes(source->dtype));
+    int64_t elements = move_elements(body->net, &body->graph->values.at[source->value], &inst->move,
+                                     source->elements, body->copies.at[inst->out[0]].elements);
+    return wire_bytes(body->mesh, &inst->move, elements, dtype_bytes(source->dtype));
 }
 
 int64_t inst_flops(const Body *body, const Inst *inst)
