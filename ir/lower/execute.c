@@ -170,6 +170,7 @@ static void collect_steps(Machine *machine, int rounds)
             vec_push(machine->arena, &rank->steps) = kept;
         }
         arena_free(scratch);
+        rank->known = ARENA_ARRAY(machine->arena, Known *, rank->steps.n);
     }
 }
 

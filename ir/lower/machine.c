@@ -8,6 +8,9 @@
 
 #include "ir/lower/home.h"
 
+/* What is kept of kernels at most. */
+static const int64_t RECALLED_BYTES = (int64_t)512 << 20;
+
 const Mesh *machine_mesh(const Machine *machine)
 {
     return &machine->program->plan->mesh;
@@ -79,6 +82,7 @@ Machine *machine_new(Arena *arena, const Program *program)
         }
         rank->stale = ARENA_ARRAY(arena, double *, 2 * program->chunks + 2);
     }
+    machine->recall = recall_new(arena, RECALLED_BYTES);
     machine->scratch = arena_new("step");
     arena_defer(arena, free_scratch, machine->scratch);
     machine_find_sites(machine);

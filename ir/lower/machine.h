@@ -4,6 +4,7 @@
 #define LPLAN_IR_LOWER_MACHINE_H
 
 #include "ir/lower/execute.h"
+#include "ir/lower/recall.h"
 
 enum {
     MAX_GROUP = 64, /* ranks that may meet */
@@ -18,11 +19,14 @@ typedef struct BlockMap {
     int64_t local[MAX_AXES], origin[MAX_AXES], whole[MAX_AXES];
 } BlockMap;
 
+typedef struct Known Known;
+
 typedef struct Rank {
     int stage, coordinate;
     double *memory[MEMORY_COUNT];         /* an arena of each */
     unsigned char *touched[MEMORY_COUNT]; /* per element */
     VEC(Step *) steps;                    /* program order, cut short behind their last operand */
+    Known **known;  /* per Step, of kernels: what the right run read and gave, or NULL */
     double **stale; /* [boundary * 2 + class] last message, kept for MUTATE_STALE */
     VEC(int) queue[STREAM_COUNT];
     int head[STREAM_COUNT]; /* also the number of done steps of the stream */
@@ -58,6 +62,7 @@ struct Machine {
     bool poisons;     /* it is a move that gives NaN for the blocks of others */
     uint64_t seed, draws;
     const char *fault;
+    Recall *recall;              /* of kernels of runs that nothing breaks */
     Arena *scratch;              /* of one Step */
     const double *expected_norm; /* per round, or NULL */
     double tolerance;
@@ -70,6 +75,14 @@ int64_t memory_elements(const StageProgram *stage, Memory memory);
 double *rank_at(const Rank *rank, int64_t address);
 /* The bytes of an operand, which count as touched. */
 double *operand_at(Rank *rank, const Operand *operand);
+/* A kernel of a body. One that reads what it read when nothing was broken gives what it gave then.
+ */
+void machine_kernel(Machine *machine, Rank *rank, const Step *step);
+/* Where the version behind the one that a row of this step reads is. */
+int64_t next_version(const StageProgram *stage, const Step *step, int64_t address);
+/* What the optimizer is told before each step. */
+void set_scalars(const Machine *machine, Rank *rank, const Step *step);
+const EvalBatch *step_batch(const Machine *machine, const Step *step);
 /* A copy between two memories of a rank. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step);
 /* The scratch arena, empty. */
