@@ -116,8 +116,9 @@ static void poison_scratch(const Machine *machine, Rank *rank, const Step *step)
         return;
     if (begun_later(rank, STREAM_COMPUTE, step) || begun_later(rank, STREAM_BLOCK, step))
         return;
+    double *scratch = rank_at(rank, stage->scratch);
     for (int64_t i = 0; i < stage->scratch_bytes / WIDTH; i++)
-        rank_at(rank, stage->scratch)[i] = NAN;
+        scratch[i] = NAN;
 }
 
 /* Tries the head of one stream of one rank. */

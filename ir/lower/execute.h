@@ -49,6 +49,8 @@ Machine *machine_new(Arena *arena, const Program *program);
 Machine *machine_new_evaluating(Arena *arena, const Program *program);
 /* Whole parameters by NetParam, as stored: fills every rank's shard; moments are zero. */
 void machine_set_params(Machine *machine, const double *const *param);
+/* All memory as machine_set_params left it. */
+void machine_restart(Machine *machine);
 /* Runs `rounds` optimizer steps on batch[round * micro_batches + micro] with this learning rate.
  * seed 0: program order. False when it deadlocks or communicators disagree; *ret_fault says where.
  */

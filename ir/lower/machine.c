@@ -201,6 +201,25 @@ void machine_set_params(Machine *machine, const double *const *param)
         }
         clear(rank, stage->buffers, stage->buffers_bytes);
         each_weight(machine, rank, NONE, 0, set_weight, (void *)param);
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            int64_t elements = memory_elements(stage, (Memory)m);
+            if (!rank->first[m])
+                rank->first[m] = ARENA_ARRAY(machine->arena, double, elements + 1);
+            memcpy(rank->first[m], rank->memory[m], (size_t)elements * WIDTH);
+        }
+    }
+}
+
+void machine_restart(Machine *machine)
+{
+    for (int r = 0; r < machine->ranks; r++) {
+        Rank *rank = &machine->rank[r];
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            size_t elements =
+                (size_t)memory_elements(&machine->program->stage[rank->stage], (Memory)m);
+            memcpy(rank->memory[m], rank->first[m], elements * WIDTH);
+            memset(rank->touched[m], 0, elements);
+        }
     }
 }
 

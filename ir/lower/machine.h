@@ -24,6 +24,7 @@ typedef struct Known Known;
 typedef struct Rank {
     int stage, coordinate;
     double *memory[MEMORY_COUNT];         /* an arena of each */
+    double *first[MEMORY_COUNT];          /* the same as machine_set_params left it */
     unsigned char *touched[MEMORY_COUNT]; /* per element */
     VEC(Step *) steps;                    /* program order, cut short behind their last operand */
     Known **known;  /* per Step, of kernels: what the right run read and gave, or NULL */

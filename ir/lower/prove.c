@@ -188,7 +188,7 @@ static double compare(Machine *machine, const Trial *trial, uint64_t order,
                       const Mutation *mutation, double tolerance, ProveReport *report)
 {
     const char *fault;
-    machine_set_params(machine, (const double *const *)trial->param);
+    machine_restart(machine);
     if (!machine_run(machine, trial->batch, trial->rounds, trial->lr, order, mutation, &fault)) {
         if (!report->fault)
             report->fault = fault;
@@ -291,6 +291,7 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     make_batches(&trial, options->seed);
     run_oracle(&trial);
     Machine *machine = machine_new(arena, program);
+    machine_set_params(machine, (const double *const *)trial.param);
     ret->ranks = image->ranks;
     ret->stages = image->stages;
     ret->micros = image->micro_batches;
@@ -301,6 +302,7 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     for (int order = 0; order <= options->orders; order++)
         compare(machine, &trial, (uint64_t)order, NULL, options->tolerance, ret);
     Machine *evaluating = machine_new_evaluating(arena, program);
+    machine_set_params(evaluating, (const double *const *)trial.param);
     ret->evaluates = true;
     for (int order = 0; order <= (options->orders > 0); order++)
         compare(evaluating, &trial, (uint64_t)order, NULL, options->tolerance, ret);
