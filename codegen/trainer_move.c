@@ -175,6 +175,23 @@ static bool moves_rows(const BodyPrinter *p, const Inst *inst)
     return move_is_routed(p->body->net, body_value(p, inst->in[0]), &inst->move);
 }
 
+/* The copy that is cut by whom its rows name, and of padded messages the rows that each has: an
+ * equal part of its room; 0: they have as many as there are. */
+static const Copy *ragged_copy(const BodyPrinter *p, const Inst *inst)
+{
+    int axis = value_routed_axis(p->body->net, body_value(p, inst->in[0]));
+    return body_copy(p, inst->move.from == axis ? inst->in[0] : inst->out[0]);
+}
+
+static long long message_rows(const BodyPrinter *p, const Inst *inst)
+{
+    int axis = value_routed_axis(p->body->net, body_value(p, inst->in[0]));
+    return p->body->net->exchange == EXCHANGE_PADDED
+               ? ragged_copy(p, inst)->local[axis] /
+                     list_extent(&p->t->plan->mesh, &inst->move.atoms)
+               : 0;
+}
+
 /* Who has what, and how wide a row is, as a value. */
 static const char *rows_text(BodyPrinter *p, const Inst *inst)
 {
@@ -182,7 +199,7 @@ static const char *rows_text(BodyPrinter *p, const Inst *inst)
     const Value *value = body_value(p, inst->in[0]);
     const Net *net = p->body->net;
     int axis = value_routed_axis(net, value);
-    const Copy *ragged = body_copy(p, move->from == axis ? inst->in[0] : inst->out[0]);
+    const Copy *ragged = ragged_copy(p, inst);
     long long n = list_extent(&p->t->plan->mesh, &move->atoms),
               named = net->dims.at[net->dims.at[value->dim[axis]].among].extent / n;
     p->t->routes.rows = true;
@@ -191,6 +208,8 @@ static const char *rows_text(BodyPrinter *p, const Inst *inst)
     const char *cuts = move->tail > 0 ? arena_printf(p->t->arena, ", .cuts = %lld, .run = %lld",
                                                      (long long)runs.cuts, (long long)runs.run)
                                       : "";
+    if (message_rows(p, inst) > 0)
+        cuts = arena_printf(p->t->arena, "%s, .message = %lld", cuts, message_rows(p, inst));
     return arena_printf(p->t->arena,
                         "&(const LpRows){.rows = %lld, .members = %lld, .me = %s, .named = %lld, "
                         ".elements = %lld, .width = %d, .room = %lld%s}",
@@ -199,15 +218,16 @@ static const char *rows_text(BodyPrinter *p, const Inst *inst)
                         dtype_bytes(ragged->dtype), (long long)ragged->local[axis], cuts);
 }
 
-/* A call that counts the rows of this rank's block, for which there may be no room. */
+/* A call that counts the rows of this rank's block, or of its fullest message, for which there may
+ * be no room. */
 static void print_must_fit(BodyPrinter *p, const Inst *inst, const char *count)
 {
     const Value *value = body_value(p, inst->in[0]);
     int axis = value_routed_axis(p->body->net, value);
-    const Copy *ragged = body_copy(p, inst->move.from == axis ? inst->in[0] : inst->out[0]);
+    long long message = message_rows(p, inst);
     emit_line(p->emit, "lp_must_fit(\"%s\", %s, %lld);",
               emit_clean(p->t->arena, p->body->graph->name, CLEAN_NAME), count,
-              (long long)ragged->local[axis]);
+              message > 0 ? message : (long long)ragged_copy(p, inst)->local[axis]);
 }
 
 /* Sizes first: of what goes out, and behind them of what comes in. */
@@ -233,6 +253,25 @@ static void print_rows_exchange(BodyPrinter *p, const Collective *c, const Inst 
               c->dtype);
     if (back)
         p->unpack[c->inst] = arena_printf(p->t->arena, "lp_rows_unpack(%s, %s, %s, %s);", rows,
+                                          body_reads(p, by), room, body_writes(p, out));
+}
+
+/* Messages of one size: what is sent and received knows no counts. */
+static void print_rows_padded(BodyPrinter *p, const Collective *c, const Inst *inst)
+{
+    int in = inst->in[0], out = inst->out[0], by = inst->in[1];
+    bool back = inst->move.from != 0;
+    const Copy *ragged = ragged_copy(p, inst);
+    const char *room = pack_room(p, ragged->bytes), *rows = rows_text(p, inst);
+    if (!back)
+        print_must_fit(p, inst,
+                       arena_printf(p->t->arena, "lp_rows_pad(%s, %s, %s, %s)", rows,
+                                    body_reads(p, by), body_reads(p, in), room));
+    emit_line(p->emit, "lp_all_to_all(%s, %s, %s, %s, %lld, %s);", c->event, c->comm,
+              back ? body_reads(p, in) : room, back ? room : body_writes(p, out),
+              (long long)ragged->elements / c->n, c->dtype);
+    if (back)
+        p->unpack[c->inst] = arena_printf(p->t->arena, "lp_rows_unpad(%s, %s, %s, %s);", rows,
                                           body_reads(p, by), room, body_writes(p, out));
 }
 
@@ -264,6 +303,8 @@ bool trainer_print_move(BodyPrinter *p, const Inst *inst, int index)
         .op = move->monoid == MONOID_MAX ? "LP_MAX" : "LP_SUM",
         .n = list_extent(&p->t->plan->mesh, &move->atoms),
         .inst = index};
+    if (moves_rows(p, inst) && message_rows(p, inst) > 0)
+        return print_rows_padded(p, &c, inst), true;
     if (moves_rows(p, inst))
         return print_rows_exchange(p, &c, inst), true;
     switch (move->kind) {

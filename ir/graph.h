@@ -166,6 +166,10 @@ typedef struct NetParam {
     int use_class[2], use_param[2];
 } NetParam;
 
+/* How rows go by whom they name: as many as there are, or each message as large as its bound, so
+ * that nobody who sends it need know how many they are (GShard, Lepikhin et al. 2020). */
+typedef enum { EXCHANGE_EXACT, EXCHANGE_PADDED, EXCHANGE_COUNT } Exchange;
+
 typedef struct Net {
     const char *name;
     Arena *arena;
@@ -176,6 +180,7 @@ typedef struct Net {
     DimId batch, sequence;
     int64_t room_percent; /* rows that a rank has room for where they are cut by whom they name, in
                               hundredths of an even share; 0: for all that can come */
+    Exchange exchange;    /* of these rows */
     int64_t runs; /* the order of the sequence: cut into this many runs, it has run i and run
                      runs - 1 - i side by side (zigzag); 0: its positions in a row */
 } Net;
@@ -277,7 +282,8 @@ void graph_mark_late(Graph *graph);
  * which such a node makes; constants that only they read. */
 bool *graph_routed_nodes(Arena *arena, const Graph *graph);
 /* Rows of one rank when `tokens` with `choices` each are cut over `ranks` by which of `named`
- * things they name: room for them, and an even share. */
+ * things they name: room for them, in as many equal messages as there are ranks where they are
+ * padded, and an even share. */
 int64_t route_room(const Net *net, int64_t tokens, int64_t choices, int64_t named, int64_t ranks);
 int64_t route_share(int64_t tokens, int64_t choices, int64_t ranks);
 /* Where rows come in rounds: of `rows` choices of some tokens so many go to one rank in a round.

@@ -170,6 +170,8 @@ int64_t route_room(const Net *net, int64_t tokens, int64_t choices, int64_t name
         return most;
     int64_t room = extent_product(extent_product(tokens, choices), net->room_percent);
     room = (room + 100 * ranks - 1) / (100 * ranks);
+    if (net->exchange == EXCHANGE_PADDED)
+        room = (room + ranks - 1) / ranks * ranks;
     return room < most ? room : most;
 }
 

@@ -79,6 +79,7 @@ const Schedule *plan_rows(Arena *arena, Diag *diag, const Plan *plan)
 /* ---- homes ---- */
 
 const char *const shard_text[SHARD_COUNT] = {"all", "node", "weights"};
+const char *const exchange_text[EXCHANGE_COUNT] = {"exact", "padded"};
 
 Homes plan_homes(const Plan *plan, int class)
 {
@@ -155,6 +156,7 @@ Pins pins_none(void)
                   .etp = -1,
                   .room = -1,
                   .rounds = -1,
+                  .exchange = -1,
                   .shard = -1,
                   .home = {-1, -1, -1},
                   .braid = -1,
@@ -299,31 +301,12 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",
-                                       "cp",
-                                       "dp",
-                                       "pp",
-                                       "cp_heads",
-                                       "chunks",
-                                       "ep",
-                                       "zero",
-                                       "sp",
-                                       "room",
-                                       "block",
-                                       "recompute",
-                                       "mbs",
-                                       "schedule",
-                                       "cp_by",
-                                       "tp_by",
-                                       "layers",
-                                       "shard",
-                                       "order",
-                                       "etp",
-                                       "rounds",
-                                       "optimizer_home",
-                                       "activation_home",
-                                       "weight_home",
-                                       "braid"};
+    static const char *const keys[] = {
+        "tp",          "cp",       "dp",     "pp",       "cp_heads",       "chunks",
+        "ep",          "zero",     "sp",     "room",     "block",          "recompute",
+        "mbs",         "schedule", "cp_by",  "tp_by",    "layers",         "shard",
+        "order",       "etp",      "rounds", "exchange", "optimizer_home", "activation_home",
+        "weight_home", "braid"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -375,15 +358,23 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
         diag_help(diag, "over all ranks of dp, those of a node, or weights alone over a node");
         return false;
     }
+    if (str_eq(key, "exchange")) {
+        for (int i = 0; i < EXCHANGE_COUNT; i++)
+            if (str_eq(value, exchange_text[i])) {
+                ret->exchange = i;
+                return true;
+            }
+        return diag_error(diag, NO_SPAN, "pin exchange=%s: exact or padded", value);
+    }
     diag_error(diag, NO_SPAN, "unknown pin %s", key);
     const char *near = str_nearest(key, keys, KEYS);
-    diag_help(diag,
-              near
-                  ? "did you mean %s?"
-                  : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds zero shard "
-                    "optimizer_home activation_home weight_home sp block recompute mbs schedule "
-                    "chunks braid layers",
-              near);
+    diag_help(
+        diag,
+        near ? "did you mean %s?"
+             : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds exchange zero "
+               "shard optimizer_home activation_home weight_home sp block recompute mbs schedule "
+               "chunks braid layers",
+        near);
     return false;
 }
 

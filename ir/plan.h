@@ -85,6 +85,7 @@ typedef struct Plan {
     int64_t pad_vocabulary;
     int64_t room_percent; /* of rows that meet their experts on other ranks: Net.room_percent */
     int rounds; /* in which they do, so that the room of one holds all; 0 or 1: they come at once */
+    Exchange exchange; /* how: Net.exchange */
     ScheduleKind schedule;
     AtomSet zigzag; /* the sequence is dealt out to these in a zigzag (Net.runs); empty: it lies
                        as it is */
@@ -122,6 +123,7 @@ enum { MAX_CUTS = 256, MAX_ROUNDS = 8 };
  * for weights, and all for gradients and state. */
 typedef enum { SHARD_ALL, SHARD_NODE, SHARD_WEIGHTS, SHARD_COUNT } Shard;
 extern const char *const shard_text[SHARD_COUNT];
+extern const char *const exchange_text[EXCHANGE_COUNT];
 
 /* The farthest memory that anything of a plan lives in. */
 Memory plan_farthest(const Plan *plan);
@@ -143,6 +145,8 @@ typedef struct Pins {
                    can come */
     int rounds; /* in which rows of experts may come; > 1: then the room is that of a round, and all
                    rounds together hold all that can come */
+    int exchange; /* an Exchange: do messages of them have their own sizes, or that of their bound
+                   */
     int home[KEPT_COUNT]; /* Memories: where the optimizer's state lives, … */
     int braid;            /* 1: rows that are meant to overlap run as one */
     int block; /* label of the blocks, of those their placements offer: 0 is the fastest */

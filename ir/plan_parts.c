@@ -62,6 +62,7 @@ void net_split(Net *net, const int *part)
 void plan_tell(const Plan *plan, Net *net)
 {
     net->room_percent = plan->room_percent;
+    net->exchange = plan->exchange;
     net->runs = plan->zigzag ? 2 * (int64_t)mesh_extent(&plan->mesh, plan->zigzag) : 0;
     if (plan->part)
         net_split(net, plan->part);
@@ -240,15 +241,21 @@ void plan_put_room(json_t *root, const Plan *plan)
         json_object_set_new(root, "room_percent", json_integer(plan->room_percent));
     if (plan->rounds > 1)
         json_object_set_new(root, "rounds", json_integer(plan->rounds));
+    if (plan->exchange != EXCHANGE_EXACT)
+        json_object_set_new(root, "exchange", json_string(exchange_text[plan->exchange]));
 }
 
 bool plan_read_room(Json root, Plan *plan)
 {
     int64_t rounds = 1;
+    int exchange = EXCHANGE_EXACT;
     bool good =
         (!json_has(root, "room_percent") ||
          json_int(json_get(root, "room_percent"), 100, 100000, &plan->room_percent)) &&
-        (!json_has(root, "rounds") || json_int(json_get(root, "rounds"), 2, MAX_ROUNDS, &rounds));
+        (!json_has(root, "rounds") || json_int(json_get(root, "rounds"), 2, MAX_ROUNDS, &rounds)) &&
+        (!json_has(root, "exchange") ||
+         json_word(json_get(root, "exchange"), exchange_text, EXCHANGE_COUNT, &exchange));
+    plan->exchange = (Exchange)exchange;
     plan->rounds = (int)rounds;
     return good;
 }

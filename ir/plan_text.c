@@ -538,7 +538,7 @@ static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret
         "pins",          "rows",           "gradient_atoms", "weight_atoms",
         "chunks",        "table",          "room_percent",   "zigzag",
         "rounds",        "state_memory",   "parts",          "saved_memory",
-        "weight_memory", "braid"};
+        "weight_memory", "braid",          "exchange"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

@@ -436,6 +436,7 @@ Deck *deck_new(Arena *arena, Arena *scratch, const Problem *problem, const Varia
     deck->net = net_resize(arena, variant->net, batch, variant->pad_vocabulary);
     if (ep > 1)
         deck->net->room_percent = key->room > 0 ? key->room : 0;
+    deck->net->exchange = (Exchange)key->exchange;
     deck->pricer = (Pricer){
         problem->cluster, deck->net,     &deck->mesh, recipe_by_name(problem->job.recipe), 0,
         &problem->job,    problem->steps};

@@ -74,8 +74,8 @@ Card card_make(Arena *arena, Arena *scratch, const Pricer *pricer, const ClassPl
  * and the ranks that share experts. */
 typedef struct DeckKey {
     int64_t micro_batch;
-    int ep, room; /* as in Pins */
-    bool split;   /* backward in two parts */
+    int ep, room, exchange; /* as in Pins */
+    bool split;             /* backward in two parts */
 } DeckKey;
 typedef struct Deck {
     const Variant *variant;

@@ -142,8 +142,8 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
                   bool *ret_reread)
 {
     static const char *const pin_keys[] = {
-        "tp",       "dp",     "pp",     "zero", "sp",  "ep",    "recompute", "mbs",
-        "schedule", "chunks", "layers", "room", "etp", "shard", "rounds",    "braid"};
+        "tp",     "dp",     "pp",   "zero", "sp",    "ep",     "recompute", "mbs",     "schedule",
+        "chunks", "layers", "room", "etp",  "shard", "rounds", "braid",     "exchange"};
     Cluster *cluster = ARENA_NEW(problem->arena, Cluster);
     *cluster = *problem->cluster;
     problem->cluster = cluster;

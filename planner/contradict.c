@@ -321,9 +321,34 @@ static bool rounds_fit(Diag *diag, const Problem *problem, const Pins *pins)
     return false;
 }
 
+/* Who pads messages must know a bound of each. */
+static bool exchange_fits(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    if (pins->exchange <= EXCHANGE_EXACT)
+        return true;
+    if (!problem->routed || pins->ep == 1) {
+        diag_error(diag, NO_SPAN, "pin exchange=%s: no ranks share experts",
+                   exchange_text[pins->exchange]);
+        diag_help(diag, problem->routed ? "use ep=2 or more, or leave exchange out"
+                                        : "leave exchange out: the model has no experts");
+        return false;
+    }
+    if (pins->rounds <= 1 || pins->etp <= 0 || pins->etp >= pins->tp)
+        return true;
+    diag_error(
+        diag, NO_SPAN,
+        "pins exchange=%s, rounds=%d and etp=%d: ranks of tp may deal rows out together, and "
+        "no message of one has a bound",
+        exchange_text[pins->exchange], pins->rounds, pins->etp);
+    diag_help(diag, "use exchange=exact, etp=%d, or leave rounds out", pins->tp);
+    return false;
+}
+
 bool experts_fit(Diag *diag, const Problem *problem, const Pins *pins)
 {
     int etp = pins->etp > 0 && pins->tp > 0 ? pins->etp : pins->tp;
+    if (!exchange_fits(diag, problem, pins))
+        return false;
     if (pins->ep <= 1 && pins->etp <= 0 && pins->rounds <= 1)
         return true;
     if (!problem->routed && (pins->ep > 1 || etp != pins->tp || pins->rounds > 1)) {

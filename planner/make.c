@@ -30,6 +30,8 @@ Pins pins_complete(const Problem *problem, Pins pins)
         pins.etp = pins.tp;
     if (pins.rounds < 0)
         pins.rounds = 1;
+    if (pins.exchange < 0)
+        pins.exchange = EXCHANGE_EXACT;
     if (pins.room <= 0)
         pins.room = pins.rounds > 1 && pins.ep > 1 ? pins_rounds_room(problem, &pins) : 0;
     if (pins.zero < 0)
@@ -82,6 +84,8 @@ char *pins_text(Arena *arena, const Pins *pins)
         str_putf(&text, ",room=%d", pins->room);
     if (pins->ep > 1 && pins->rounds > 1)
         str_putf(&text, ",rounds=%d", pins->rounds);
+    if (pins->ep > 1 && pins->exchange > EXCHANGE_EXACT)
+        str_putf(&text, ",exchange=%s", exchange_text[pins->exchange]);
     if (pins->shard > SHARD_ALL)
         str_putf(&text, ",shard=%s", shard_text[pins->shard]);
     for (int k = 0; k < KEPT_COUNT; k++)
@@ -196,6 +200,9 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
                .pad_vocabulary = parts->pad_vocabulary,
                .rounds = parts->routed && pins->ep > 1 && pins->rounds > 1 ? pins->rounds : 1,
                .room_percent = parts->routed && pins->room > 0 ? pins->room : 0,
+               .exchange = parts->routed && pins->ep > 1 && pins->exchange == EXCHANGE_PADDED
+                               ? EXCHANGE_PADDED
+                               : EXCHANGE_EXACT,
                .bucket_bytes = PLAN_BUCKET_BYTES};
     const Schedule *rows = pins_rows(arena, problem->diag, pins, plan->micro_batches);
     if (!rows)
@@ -240,7 +247,8 @@ bool pins_same(const Pins *a, const Pins *b)
     bool same = spread_same(&spread[0], &spread[1]) && a->dp == b->dp && a->pp == b->pp &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 a->block == b->block && (a->ep > 1 ? a->ep : 1) == (b->ep > 1 ? b->ep : 1) &&
-                (a->ep <= 1 || a->room == b->room) && (a->tp == 1 || a->sp == b->sp) &&
+                (a->ep <= 1 || (a->room == b->room && (a->exchange > 0) == (b->exchange > 0))) &&
+                (a->tp == 1 || a->sp == b->sp) &&
                 (a->dp * a->cp == 1 || (a->zero == b->zero && shard_of(a) == shard_of(b))) &&
                 (a->pp == 1 || (str_eq(a->schedule, b->schedule) && a->table == b->table)) &&
                 pins_chunks(a) == pins_chunks(b) && (a->braid > 0) == (b->braid > 0);
@@ -319,6 +327,7 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.etp = spread.tp_etp > 0 ? spread.tp_etp : spread.tp * spread.etp;
     pins.room = (int)plan->room_percent;
     pins.rounds = spread.rounds;
+    pins.exchange = plan->exchange;
     Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
     pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;

@@ -97,10 +97,11 @@ const Deck *search_deck(Search *search, const Pins *pins)
         return NULL;
     bool shared = pins->ep > 1;
     DeckKey key = {pins->micro_batch, shared ? pins->ep : 1, shared ? pins->room : 0,
-                   pins_split(pins)};
+                   shared ? pins->exchange : 0, pins_split(pins)};
     for (const KeptDeck *at = from->decks; at; at = at->next)
         if (at->key.micro_batch == key.micro_batch && at->key.ep == key.ep &&
-            at->key.room == key.room && at->key.split == key.split)
+            at->key.room == key.room && at->key.exchange == key.exchange &&
+            at->key.split == key.split)
             return at->deck;
     KeptDeck *kept = ARENA_NEW(search->arena, KeptDeck);
     *kept =

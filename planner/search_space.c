@@ -114,6 +114,7 @@ static void add_rooms(Space *space, Pins *pins)
     if (pins->rounds > 1 && pins->ep > 1 && given->room <= 0)
         room = pins_rounds_room(space->problem, pins);
     pins->room = pins->ep > 1 ? room : 0;
+    pins->exchange = given->exchange > EXCHANGE_EXACT ? given->exchange : EXCHANGE_EXACT;
     add_micro_batches(space, pins);
 }
 

@@ -351,7 +351,8 @@ int64_t pipeline_bound(int64_t work, int stages, int64_t micros)
 static int64_t room_permille(const Net *net, const Pins *pins)
 {
     int64_t least = INT64_MAX;
-    Net own = {.room_percent = pins->room > 0 ? pins->room : 0};
+    Net own = {.room_percent = pins->room > 0 ? pins->room : 0,
+               .exchange = pins->exchange == EXCHANGE_PADDED ? EXCHANGE_PADDED : EXCHANGE_EXACT};
     for (int d = 0; d < net->dims.n; d++) {
         const Dim *dim = &net->dims.at[d];
         if (dim->kind != DIM_ROUTED)

@@ -131,21 +131,29 @@ static int64_t route_row(const Route *route, int member, int64_t i)
            i % runs->run;
 }
 
+/* Where a member's part of a block begins, of padded messages. */
+static int64_t route_part(const Route *route, int64_t member)
+{
+    return (member + route->turn) % route->n * route->message;
+}
+
 bool route_send(const Route *route, int me, const double *const *from, bool whole, int64_t width,
                 int64_t room, double blank, double *to)
 {
-    int64_t each = route->rows / route->n, got = 0;
+    int64_t each = route->rows / route->n, got = 0, end = room;
+    for (int64_t e = 0; e < room * width; e++)
+        to[e] = blank;
     for (int64_t i = 0; i < route->rows; i++) {
         int64_t row = route_row(route, (int)(i / each), i % each);
+        if (i % each == 0 && route->message > 0)
+            end = (got = route_part(route, i / each)) + route->message;
         if (route_owner(route, row) != me)
             continue;
-        if (got == room)
+        if (got == end)
             return false;
         const double *source = whole ? from[0] + row * width : from[i / each] + i % each * width;
         memcpy(to + got++ * width, source, (size_t)width * sizeof *to);
     }
-    for (int64_t e = got * width; e < room * width; e++)
-        to[e] = blank;
     return true;
 }
 
@@ -159,10 +167,13 @@ bool route_back(const Route *route, int me, const double *const *from, int64_t w
     memset(to, 0, (size_t)(each * width) * sizeof *to);
     for (int64_t i = 0; i < route->rows && fits; i++) {
         int owner = route_owner(route, route_row(route, (int)(i / each), i % each));
+        if (i % each == 0 && route->message > 0)
+            for (int k = 0; k < route->n; k++)
+                sent[k] = route_part(route, i / each);
         if (owner == NONE)
             continue;
         int64_t at = sent[owner]++;
-        fits = at < room;
+        fits = at < (route->message > 0 ? route_part(route, i / each) + route->message : room);
         if (fits && i / each == me)
             memcpy(to + i % each * width, from[owner] + at * width, (size_t)width * sizeof *to);
     }

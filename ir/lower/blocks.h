@@ -21,9 +21,12 @@ typedef struct Route {
     int64_t rows, named;
     int n;
     RouteRuns runs;
+    int64_t
+        message; /* rows that a member's part of a block has; 0: they lie one behind the other */
+    int turn; /* of a mutation: a member's part is taken to be that of the one so many places on */
 } Route;
 /* To the member `me`: its rows, of `width` elements, from where the members have their own (or from
- * one block of all, when `whole`), and `blank` up to `room`. False when there is no room. */
+ * one block of all, when `whole`), and `blank` elsewhere. False when there is no room. */
 bool route_send(const Route *route, int me, const double *const *from, bool whole, int64_t width,
                 int64_t room, double blank, double *to);
 /* Back to the tokens of `me`, from the members' blocks of `room` rows; zeros where nobody was

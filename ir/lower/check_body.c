@@ -243,9 +243,11 @@ static bool check_route(Check *check, const Body *body, const Inst *inst)
     const Value *value = &body->graph->values.at[from->value],
                 *choice = &body->graph->values.at[by->value];
     int axis = value_routed_axis(body->net, value);
-    const Copy *dense = inst->move.to == axis ? from : to;
+    const Copy *dense = inst->move.to == axis ? from : to, *rows = dense == from ? to : from;
     bool good = by->value == graph_route(body->graph, from->value) && choice->axes == axis + 1 &&
                 by->place.partial == 0 && by->place.shard[axis].n == 0;
+    if (body->net->exchange == EXCHANGE_PADDED) /* messages of one size make up the room */
+        good &= rows->local[axis] % list_extent(body->mesh, &inst->move.atoms) == 0;
     AtomList own[2] = {{0}, {0}};
     int heads = inst->move.atoms.n - inst->move.tail;
     for (int i = 0; i < inst->move.atoms.n && inst->move.kind != MOVE_SLICE; i++) {

@@ -27,6 +27,8 @@ typedef enum {
     MUTATE_FORGET,  /* a gradient's home loses what earlier micro-batches left */
     MUTATE_RUN,     /* the runs of a block are taken for one: where data are read, or by one node */
     MUTATE_VERSION, /* a kernel reads the version of a weight that lies in the next slot */
+    MUTATE_BEYOND,  /* of a padded message more is taken for rows than came */
+    MUTATE_MEMBER,  /* a padded message is taken for that of the next member */
     MUTATE_COUNT
 } MutationKind;
 extern const char *const mutation_text[MUTATE_COUNT];

@@ -99,6 +99,7 @@ int64_t block_index(const BlockMap *map, int64_t local);
 
 /* Meets other ranks: a collective, not a local move. */
 bool step_is_comm(const Step *step);
+bool step_is_routed(const Step *step); /* a move of rows that go by whom they name */
 /* Executes one Step of all ranks that do it together (its group, its pair, or one rank). */
 void machine_perform(Machine *machine, Rank **member, Step **step, int n);
 

@@ -9,9 +9,9 @@
 #include "ir/lower/state.h"
 #include "ir/lower/turns.h"
 
-const char *const mutation_text[MUTATE_COUNT] = {"none",   "skip", "average", "short", "stale",
-                                                 "peer",   "base", "own",     "turn",  "slot",
-                                                 "forget", "run",  "version"};
+const char *const mutation_text[MUTATE_COUNT] = {"none",   "skip", "average", "short",  "stale",
+                                                 "peer",   "base", "own",     "turn",   "slot",
+                                                 "forget", "run",  "version", "beyond", "member"};
 
 static bool same_site(const Site *a, const Site *b)
 {
@@ -136,6 +136,41 @@ static bool gathers_for_nobody(const Program *program, const Step *step)
                 return false;
         }
     return true;
+}
+
+/* Does a kernel of the body sum over the rows of a copy of choices? */
+static bool sums_rows(const Body *body, int copy, int axis)
+{
+    bool sums = false;
+    for (int l = 0; l < BODY_LISTS; l++)
+        for (int i = 0; i < body_list(body, l)->n; i++) {
+            const Inst *inst = &body_list(body, l)->at[i];
+            for (int n = 0; inst->kind == INST_KERNEL && n < inst->nodes; n++) {
+                const Node *node = &body->graph->nodes.at[inst->node[n]];
+                const Value *out = &body->graph->values.at[node->out[0]];
+                for (int k = 0; k < node->ins; k++)
+                    sums |= inst->bind_in[n][k] == copy &&
+                            !memchr(node->sig.out[0], node->sig.in[k][axis], (size_t)out->axes);
+            }
+        }
+    return sums;
+}
+
+/* Rows in padded messages. */
+static void put_padding(Machine *machine, const Step *step)
+{
+    const Body *body = step->body;
+    if (!step_is_routed(step) || body->net->exchange != EXCHANGE_PADDED)
+        return;
+    const Value *value = &body->graph->values.at[step->operand[0].copy->value];
+    if (step->move->kind != MOVE_SLICE)
+        put_site(machine, site_of(machine, MUTATE_MEMBER, step));
+    else if (value->number == NUM_INDEX) {
+        Site site = site_of(machine, MUTATE_BEYOND, step);
+        if (!sums_rows(body, step->inst->out[0], step->move->to))
+            site.equivalent = "nobody takes back what is made of such rows";
+        put_site(machine, site);
+    }
 }
 
 static void put_moves(Machine *machine, const Step *step)
@@ -492,6 +527,7 @@ void machine_find_sites(Machine *machine)
                 put_runs(machine, step);
             if (step->kind == STEP_COPY)
                 put_hops(machine, step);
+            put_padding(machine, step);
             put_owners(machine, step);
             put_fetch(machine, step);
             put_folds(machine, step);

@@ -192,8 +192,7 @@ static int loudest(double *const *block, int n, int64_t elements)
     return loud;
 }
 
-/* Blocks of one Step's operands as rows: how many elements a row has. */
-static bool step_is_routed(const Step *step)
+bool step_is_routed(const Step *step)
 {
     const Body *body = step->body;
     return step->bucket == NONE && step->kind == STEP_MOVE && step->inst &&
@@ -219,10 +218,17 @@ static double *routed_result(Machine *machine, const Move *move, int n, int me, 
     bool back = move->from == axis;
     int64_t room = back ? in->local[axis] : out->local[axis];
     int64_t width = out->elements / (back ? by->elements / n : room);
-    double *to = ARENA_ARRAY(machine->scratch, double, out->elements);
-    bool fits = back ? route_back(&route, me, from, width, room, to)
-                     : route_send(&route, me, from, move->kind == MOVE_SLICE, width, room,
-                                  value->number == NUM_INDEX ? -1 : 0, to);
+    double *to = ARENA_ARRAY(machine->scratch, double, out->elements), blank = 0;
+    if (body->net->exchange == EXCHANGE_PADDED) { /* padding is anything */
+        route.message = room / n;
+        route.turn = site_hits(machine, MUTATE_MEMBER, step);
+        blank = NAN;
+    }
+    if (value->number == NUM_INDEX)
+        blank = site_hits(machine, MUTATE_BEYOND, step) ? (double)(me * route.named) : -1;
+    bool fits =
+        back ? route_back(&route, me, from, width, room, to)
+             : route_send(&route, me, from, move->kind == MOVE_SLICE, width, room, blank, to);
     if (!fits && !machine->fault)
         machine->fault = arena_printf(machine->arena, "no room for the rows of %s", in->name);
     return to;

@@ -122,6 +122,8 @@ int64_t move_elements(const Net *net, const Value *value, const Move *move, int6
 {
     if (!move_is_routed(net, value, move))
         return before;
+    if (net->exchange == EXCHANGE_PADDED)
+        return before > behind ? before : behind;
     return value->late ? 0 : before < behind ? before : behind;
 }
 

@@ -42,7 +42,9 @@ typedef struct AtomList {
  *
  * An axis of a routed dim is cut *raggedly*: a rank has the rows (of all axes up to and with this
  * one) whose choices name what it holds, in their order, and behind them room to a static bound
- * (zeros; in the choices themselves -1, nobody). Its local extents are 1 for the axes before and
+ * (zeros; in the choices themselves -1, nobody). Where messages are padded (Net.exchange), the rows
+ * from each rank have an equal part of the room, and behind them the rest of that part, which holds
+ * anything. Its local extents are 1 for the axes before and
  * the bound for the axis (route_room). It is entered and left whole: by an exchange with the axes
  * of the tokens, whose minor ends it takes, and by a cut of what is whole. Its atoms of dp are
  * those of axis 0 (the batch) and come first, those of tp and cp those of axis 1 (the sequence).
@@ -197,7 +199,8 @@ bool place_is_view(const Placement *have, const Placement *want);
 
 /* Of what a rank holds before a move and behind it, the elements that the move carries: what is
  * there before, but of rows that go by whom they name, on either way, the even share of tokens that
- * an even router sends, not their room, and none of a late round. */
+ * an even router sends, not their room, and none of a late round; where they are padded, their
+ * room. */
 int64_t move_elements(const Net *net, const Value *value, const Move *move, int64_t before,
                       int64_t behind);
 /* Bytes each rank sends for one move that carries n_local elements of it (move_elements). */

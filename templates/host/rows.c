@@ -4,7 +4,9 @@
  * member i has the runs at [i / cuts][..][i % cuts][run]; a choice is the number of a thing that
  * some member has, or -1: nobody. Member i has things [i * named, (i + 1) * named). Everyone knows
  * all choices, so everyone knows all sizes, and no sizes are sent. A member's block keeps the order
- * of the choices; behind its rows it is filled up to its room. */
+ * of the choices; behind its rows it is filled up to its room. Where messages are padded it has an
+ * equal part for each member, which is filled up by itself: then messages have one size, and none
+ * needs a count. */
 #ifndef LP_ROWS_C
 #define LP_ROWS_C
 
@@ -24,6 +26,7 @@ typedef struct LpRows {
     long room;     /* rows that a member's block has room for */
     long cuts;     /* members between which a token's choices and the next one's lie; 0: none */
     long run;      /* choices of a member side by side, where there are cuts */
+    long message;  /* rows of a member's part; 0: rows of all lie one behind the other */
 } LpRows;
 
 /* Where the i-th choice of a member is among all. */
@@ -117,26 +120,79 @@ static LP_MAYBE_UNUSED void lp_rows_fill(const LpRows *r, const int64_t *in, voi
            (size_t)(r->room * r->elements - elements) * (size_t)r->width);
 }
 
-/* This rank's rows out of those of all, as far as there is room, and how many they are; behind them
- * every byte is `blank`, which makes zeros of 0 and choices of nobody of 255. */
+/* Messages of one size, those for the first member first: this rank's rows, and zeros behind them.
+ * Returns the rows of the fullest, of which those beyond its size are left out. */
+static LP_MAYBE_UNUSED long lp_rows_pad(const LpRows *r, const int32_t *choice, const void *from,
+                                        void *to)
+{
+    const long each = r->rows / r->members, bytes = r->elements * r->width;
+    long most = 0;
+    for (int owner = 0; owner < r->members; owner++) {
+        char *part = (char *)to + owner * r->message * bytes;
+        long got = 0;
+        for (long i = 0; i < each; i++) {
+            if (lp_rows_owner(r, choice[lp_rows_at(r, r->me, i)]) != owner) {
+                continue;
+            }
+            if (got++ < r->message) {
+                memcpy(part + (got - 1) * bytes, (const char *)from + i * bytes, (size_t)bytes);
+            }
+        }
+        if (got < r->message) {
+            memset(part + got * bytes, 0, (size_t)((r->message - got) * bytes));
+        }
+        most = got > most ? got : most;
+    }
+    return most;
+}
+
+/* The rows that came back in messages of one size, to the tokens they left; zeros where nobody was
+ * named. */
+static LP_MAYBE_UNUSED void lp_rows_unpad(const LpRows *r, const int32_t *choice, const void *from,
+                                          void *to)
+{
+    const long each = r->rows / r->members, bytes = r->elements * r->width;
+    for (int owner = -1; owner < r->members; owner++) {
+        const char *part = (const char *)from + (owner < 0 ? 0 : owner) * r->message * bytes;
+        for (long i = 0; i < each; i++) {
+            if (lp_rows_owner(r, choice[lp_rows_at(r, r->me, i)]) != owner) {
+                continue;
+            }
+            if (owner < 0) {
+                memset((char *)to + i * bytes, 0, (size_t)bytes);
+            } else {
+                memcpy((char *)to + i * bytes, part, (size_t)bytes);
+                part += bytes;
+            }
+        }
+    }
+}
+
+/* This rank's rows out of those of all, as far as there is room, and how many they are, or those of
+ * the member who has most where each has its part; elsewhere every byte is `blank`, which makes
+ * zeros of 0 and choices of nobody of 255. */
 static LP_MAYBE_UNUSED long lp_rows_cut(const LpRows *r, const int32_t *choice, const void *from,
                                         int blank, void *to)
 {
     const long each = r->rows / r->members, bytes = r->elements * r->width;
-    long got = 0;
-    for (long i = 0; i < r->rows; i++) {
-        const long at = lp_rows_at(r, (int)(i / each), i % each);
-        if (lp_rows_owner(r, choice[at]) != r->me) {
-            continue;
+    const long part = r->message > 0 ? r->message : r->room;
+    long got = 0, most = 0;
+    char *begin = to;
+    memset(to, blank, (size_t)(r->room * bytes));
+    for (int member = 0; member < r->members; member++) {
+        if (r->message > 0) {
+            begin = (char *)to + member * r->message * bytes;
+            got = 0;
         }
-        if (got++ < r->room) {
-            memcpy((char *)to + (got - 1) * bytes, (const char *)from + at * bytes, (size_t)bytes);
+        for (long i = 0; i < each; i++) {
+            const long at = lp_rows_at(r, member, i);
+            if (lp_rows_owner(r, choice[at]) == r->me && got++ < part) {
+                memcpy(begin + (got - 1) * bytes, (const char *)from + at * bytes, (size_t)bytes);
+            }
         }
+        most = got > most ? got : most;
     }
-    if (got < r->room) {
-        memset((char *)to + got * bytes, blank, (size_t)(r->room - got) * (size_t)bytes);
-    }
-    return got;
+    return most;
 }
 
 #endif
