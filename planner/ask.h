@@ -25,8 +25,8 @@
          false},                                                                                   \
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
-            "tp cp dp pp ep etp room rounds zero sp recompute mbs schedule chunks\n"               \
-            "                            layers tp_by cp_by cp_heads order shard",                 \
+            "tp cp dp pp ep etp room rounds exchange zero sp recompute mbs schedule\n"             \
+            "                            chunks layers tp_by cp_by cp_heads order shard",          \
             true                                                                                   \
     }
 enum { ASK_FLAG_COUNT = 9 };

@@ -203,9 +203,13 @@ static char *words(Arena *arena, const Pins *pins, bool brief)
         str_putf(&text, ", ep %d", pins->ep);
     if (pins->etp > 0 && pins->etp != pins->tp)
         str_putf(&text, ", etp %d", pins->etp);
+    bool padded = pins->ep > 1 && pins->exchange == EXCHANGE_PADDED;
     if (pins->ep > 1 && pins->room > 0 && !brief)
-        str_putf(&text, pins->rounds > 1 ? " (room %d %%, %d rounds)" : " (room %d %%)", pins->room,
-                 pins->rounds);
+        str_putf(&text, " (room %d %%%s%s)", pins->room,
+                 pins->rounds > 1 ? arena_printf(arena, ", %d rounds", pins->rounds) : "",
+                 padded ? ", padded" : "");
+    else if (padded)
+        str_put(&text, brief ? " padded" : " (padded)");
     if (pins->pp > 1)
         str_putf(&text, ", %s", schedule_info[schedule_by_name(pins->schedule)].title);
     if (pins->braid > 0)

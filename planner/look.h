@@ -39,4 +39,15 @@ bool look_runs_as(const Look *look, ScheduleKind kind, Str *says);
 /* Do some forwards run beside a backward of another micro-batch? */
 bool look_has_pairs(const Look *look, Str *says);
 
+/* ---- look_experts.c: who shares experts, and how their rows come ---- */
+
+bool look_shares_experts(const Look *look, Str *says);
+bool look_shares_over_tp(const Look *look, Str *says);
+bool look_cuts_experts(const Look *look, Str *says);
+bool look_is_switch(const Look *look, Str *says);
+bool look_is_gshard(const Look *look, Str *says);
+bool look_drops_none(const Look *look, Str *says);
+bool look_has_rounds(const Look *look, Str *says);
+bool look_is_padded(const Look *look, Str *says);
+
 #endif

@@ -83,6 +83,8 @@ static json_t *placement_json(const Assessment *it)
         json_object_set_new(object, "tp_by", json_string(cross_text[pins->tp_by]));
     if (pins->braid > 0)
         json_object_set_new(object, "braid", json_true());
+    if (pins->ep > 1 && pins->exchange > EXCHANGE_EXACT)
+        json_object_set_new(object, "exchange", json_string(exchange_text[pins->exchange]));
     json_object_set_new(object, "block",
                         pins->block >= 0 ? json_integer(pins->block) : json_null());
     json_object_set_new(object, "micro_batch", integer(pins->micro_batch));

@@ -223,6 +223,11 @@ static void add_experts(Risks *risks, const Report *report)
                            room)
             : "there is room for all rows that can come; times count an even share of them, and "
               "the fullest device is waited for.";
+    if (it->net->exchange == EXCHANGE_PADDED)
+        text = arena_printf(report->arena,
+                            "%s Messages are padded to their bound, and times count it: each "
+                            "carries what there is room for, empty or not.",
+                            text);
     add_risk(risks, report, "experts", "uneven routers", text);
 }
 

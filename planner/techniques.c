@@ -306,68 +306,6 @@ static bool is_zigzag(const Look *look, Str *says)
     return true;
 }
 
-/* ---- experts ---- */
-
-static bool is_ep(const Look *look, Str *says)
-{
-    if (!look->named)
-        return false;
-    const Dim *dim = &look->net->dims.at[look->named_dim];
-    str_putf(says, "%lld experts over %d ranks (ep); rows go to whom they name and back",
-             (long long)dim->extent, mesh_extent(&look->plan->mesh, look->named));
-    return true;
-}
-
-static bool is_ep_over_tp(const Look *look, Str *says)
-{
-    AtomSet both = (AtomSet)(look->named & role_of(look, ROLE_TP));
-    if (!both)
-        return false;
-    int tp = mesh_extent(&look->plan->mesh, both);
-    str_putf(says, "%d of tp and %d of dp, which send parts of the sequence", tp,
-             mesh_extent(&look->plan->mesh, look->named) / tp);
-    return true;
-}
-
-static bool is_etp(const Look *look, Str *says)
-{
-    if (look->named_dim == NONE || !look->named_cut)
-        return false;
-    str_putf(says, "each expert over %d ranks (etp)",
-             mesh_extent(&look->plan->mesh, look->named_cut));
-    return true;
-}
-
-static bool routes_to(const Look *look, int64_t choices, Str *says)
-{
-    if (look->named_dim == NONE || look->named_choices != choices || !look->bounded)
-        return false;
-    str_putf(says, "%lld of %lld experts a token, to their capacity", (long long)choices,
-             (long long)look->net->dims.at[look->named_dim].extent);
-    return true;
-}
-
-static bool is_switch(const Look *look, Str *says)
-{
-    return routes_to(look, 1, says);
-}
-
-static bool is_gshard(const Look *look, Str *says)
-{
-    return routes_to(look, 2, says);
-}
-
-static bool is_dropless(const Look *look, Str *says)
-{
-    if (look->named_dim == NONE || look->bounded)
-        return false;
-    str_putf(says, "%lld of %lld experts a token, none dropped", (long long)look->named_choices,
-             (long long)look->net->dims.at[look->named_dim].extent);
-    if (look->plan->rounds > 1)
-        str_putf(says, "; their rows come in up to %d rounds", look->plan->rounds);
-    return true;
-}
-
 /* ---- what is kept, in which dtype, moved by what ---- */
 
 static bool remakes_all(const Look *look, Str *says)
@@ -531,12 +469,14 @@ static const Recognition recognitions[] = {
     {"cp_heads", "context parallel by heads (Ulysses)", is_cp_heads},
     {"cp_ring", "ring attention", is_cp_ring},
     {"zigzag", "zigzag order", is_zigzag},
-    {"ep", "expert parallel", is_ep},
-    {"ep_over_tp", "experts over tensor-parallel ranks", is_ep_over_tp},
-    {"etp", "expert tensor parallel", is_etp},
-    {"switch", "Switch routing", is_switch},
-    {"gshard", "GShard routing", is_gshard},
-    {"dropless", "dropless routing", is_dropless},
+    {"ep", "expert parallel", look_shares_experts},
+    {"ep_over_tp", "experts over tensor-parallel ranks", look_shares_over_tp},
+    {"etp", "expert tensor parallel", look_cuts_experts},
+    {"switch", "Switch routing", look_is_switch},
+    {"gshard", "GShard routing", look_is_gshard},
+    {"dropless", "dropless routing", look_drops_none},
+    {"rounds", "rows in rounds", look_has_rounds},
+    {"padded", "padded exchange", look_is_padded},
 };
 
 static const Recognition settings[] = {

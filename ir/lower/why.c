@@ -167,6 +167,8 @@ static const char *explain(const Explain *at, int index)
                      move->from == 0 ? "send the rows of %s to those whom their choices name"
                                      : "send the rows of %s back to their tokens",
                      name);
+            if (body->net->exchange == EXCHANGE_PADDED)
+                str_put(&text, ", in messages of one size,");
             break;
         }
         str_putf(&text, "exchange shards of %s along ", name);

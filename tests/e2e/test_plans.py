@@ -83,7 +83,7 @@ ROWS = [
     row("llama", "dp2 zero2", batch=6),
     row("llama", "dp2 tp2 pp2 1f1b zero3"),
     row("tied", "dp2 pp2 zbv zero3"),
-    row("moe", "dp2 ep=2 zero3"),
+    row("moe", "dp2 ep=2 zero3 exchange=padded"),
     # two levels of links: weights live on a node; all do
     row("llama", "dp4 zero3 shard=weights shaken"),
     row("tied", "dp4 zero3 shard=node recompute shaken"),

@@ -39,6 +39,8 @@ static const Case cases[] = {
     {"llama-3-8b", "dgx-h100", 64, 64, 8192, "bf16", "tp=8,sp=1,dp=4,pp=2"},
     {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16", "tp=4,dp=2,pp=4,recompute=full,sp=1"},
     {"pythia-160m", "dgx-a100", 8, 32, 2048, "bf16", "dp=2,pp=4,schedule=gpipe"},
+    {"mixtral-8x7b", "dgx-h100", 8, 16, 4096, "bf16",
+     "dp=8,ep=8,room=150,exchange=padded,recompute=full"},
     {"mistral-7b", "dgx-a100", 32, 64, 4096, "bf16", "tp=8,sp=1,dp=2,pp=2"},
 };
 enum { CASES = sizeof cases / sizeof *cases };

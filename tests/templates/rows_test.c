@@ -7,7 +7,7 @@
 #include "ir/base/rng.h"
 #include "tests/check.h"
 
-enum { MOST_MEMBERS = 5, EACH = 12, MOST_ROWS = MOST_MEMBERS * EACH, ELEMENTS = 3 };
+enum { MOST_MEMBERS = 5, EACH = 12, MOST_ROWS = MOST_MEMBERS * (EACH + 1), ELEMENTS = 3 };
 
 /* How the choices of a case are made: `skew` of 0 is even, -1 chooses nobody, other numbers only
  * things of member skew - 1. */
@@ -124,13 +124,74 @@ static void check_game(int members, int named, int skew, uint64_t seed)
         check_back(&g, me, back[me]);
 }
 
+/* Messages of one size: as many rows as any member gives another, behind which zeros go out and
+ * anything may come back; one row less is noticed by who sends and by who cuts. */
+static void check_padded(int members, int named, int skew, uint64_t seed)
+{
+    static Game g;
+    static int16_t back[MOST_ROWS][ELEMENTS], home[EACH][ELEMENTS], cut[MOST_ROWS][ELEMENTS];
+    static const int16_t nothing[ELEMENTS];
+    g = (Game){.members = members, .named = named, .skew = skew, .seed = seed};
+    make_choices(&g);
+    long most = 0, count[MOST_MEMBERS][MOST_MEMBERS] = {{0}};
+    for (int i = 0; i < members * EACH; i++)
+        if (g.choice[i] >= 0)
+            count[i / EACH][g.choice[i] / named]++;
+    for (int i = 0; i < members * members; i++)
+        most = count[i / members][i % members] > most ? count[i / members][i % members] : most;
+    const long message = most + 1;
+    for (int me = 0; me < members; me++) {
+        LpRows r = rows_of(&g, me);
+        r.message = message;
+        r.room = members * message;
+        memset(g.sent[me], 1, sizeof g.sent[me]);
+        long fullest = lp_rows_pad(&r, g.choice, g.rows[me * EACH], g.sent[me]);
+        for (int to = 0; to < members; to++)
+            assert_true(count[me][to] <= fullest);
+        assert_true(fullest <= most);
+        r.message = 1;
+        assert_int_equal(lp_rows_pad(&r, g.choice, g.rows[me * EACH], back), fullest);
+    }
+    for (int me = 0; me < members; me++) {
+        LpRows r = rows_of(&g, me);
+        r.message = message;
+        r.room = members * message;
+        long fullest = 0;
+        for (int from = 0; from < members; from++) {
+            memcpy(g.came[me][from * message], g.sent[from][me * message],
+                   (size_t)message * sizeof g.came[me][0]);
+            fullest = count[from][me] > fullest ? count[from][me] : fullest;
+            for (long i = count[from][me]; i < message; i++)
+                assert_memory_equal(g.came[me][from * message + i], nothing, sizeof nothing);
+        }
+        assert_int_equal(lp_rows_cut(&r, g.choice, g.rows, 0, cut), fullest);
+        assert_memory_equal(cut, g.came[me], (size_t)r.room * sizeof cut[0]);
+    }
+    for (int me = 0; me < members; me++) {
+        LpRows r = rows_of(&g, me);
+        r.message = message;
+        memset(back, 1, sizeof back);
+        for (int from = 0; from < members; from++)
+            memcpy(back[from * message], g.came[from][me * message],
+                   (size_t)count[me][from] * sizeof back[0]);
+        memset(home, 1, sizeof home);
+        lp_rows_unpad(&r, g.choice, back, home);
+        for (int i = 0; i < EACH; i++)
+            assert_memory_equal(home[i],
+                                g.choice[me * EACH + i] < 0 ? nothing : g.rows[me * EACH + i],
+                                sizeof home[i]);
+    }
+}
+
 static void test_even(void **state)
 {
     (void)state;
     for (int members = 1; members <= MOST_MEMBERS; members++)
         for (int named = 1; named <= 4; named++)
-            for (uint64_t seed = 0; seed < 5; seed++)
+            for (uint64_t seed = 0; seed < 5; seed++) {
                 check_game(members, named, 0, seed);
+                check_padded(members, named, 0, seed);
+            }
 }
 
 /* Everybody chooses one member's things, so the others get nothing; or nobody chooses at all. */
@@ -139,6 +200,8 @@ static void test_skewed(void **state)
     (void)state;
     for (int skew = -1; skew <= 3; skew++)
         check_game(3, 2, skew, 9);
+    for (int skew = -1; skew <= 3; skew++)
+        check_padded(3, 2, skew, 9);
 }
 
 int main(void)
