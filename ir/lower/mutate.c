@@ -162,10 +162,9 @@ static void put_padding(Machine *machine, const Step *step)
     const Body *body = step->body;
     if (!step_is_routed(step) || body->net->exchange != EXCHANGE_PADDED)
         return;
-    const Value *value = &body->graph->values.at[step->operand[0].copy->value];
     if (step->move->kind != MOVE_SLICE)
         put_site(machine, site_of(machine, MUTATE_MEMBER, step));
-    else if (value->number == NUM_INDEX) {
+    else if (body->graph->values.at[step->operand[0].copy->value].number == NUM_INDEX) {
         Site site = site_of(machine, MUTATE_BEYOND, step);
         if (!sums_rows(body, step->inst->out[0], step->move->to))
             site.equivalent = "nobody takes back what is made of such rows";
