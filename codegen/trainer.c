@@ -433,8 +433,10 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
                  .options = options};
     for (int c = 0; c < program->net->classes.n; c++)
         t.split = t.split || program->body[c]->weight.n > 0;
-    for (int s = 0; s < program->stages; s++)
+    for (int s = 0; s < program->stages; s++) {
         t.braids = t.braids || program->stage[s].pairings.n > 0;
+        t.apart = t.apart || program->stage[s].fetched_back > 0;
+    }
     reserve_names(&t);
     return t;
 }

@@ -56,7 +56,8 @@ typedef struct Trainer {
     int64_t pack_bytes; /* outside the arena: blocks of collectives that are not contiguous */
     bool (*takes_first)[BODY_LISTS]; /* per class and list: has it accumulators? */
     bool split;                      /* backward in two parts, I and W */
-    bool braids;                     /* some rows are two in one */
+    bool braids;                     /* some rows are two in one, */
+    bool apart;                      /* and weights of their uses lie apart for either */
     const TrainerOptions *options;
     struct {
         int64_t m, n, k, bytes;
@@ -127,9 +128,11 @@ const char *trainer_chunk(Trainer *t, int stage, int chunk);
 void trainer_print_braids(Trainer *t, Emit *out);
 void trainer_print_pairings(Trainer *t, Emit *out, int stage);
 const char *trainer_beside(Trainer *t, int stage, const Entry *entry);
-/* trainer_stage.c: the micro-batch whose row is flagged first, or last, of forwards or of rows that
- * add to gradients; whether the links of a chunk close buckets; data of a micro-batch; how a link
- * is called, "&stage0_layer[2]". */
+/* trainer_stage.c: where a chunk keeps a micro-batch, "stage0_slots(s, micro)"; the micro-batch
+ * whose row is flagged first, or last, of forwards or of rows that add to gradients; whether the
+ * links of a chunk close buckets; data of a micro-batch; how a link is called, "&stage0_layer[2]".
+ */
+const char *trainer_slots(Trainer *t, int stage, int chunk, const char *micro, bool back);
 int flagged_micro(const StageProgram *stage, int chunk, bool forward, bool last);
 bool link_closes(const StageProgram *stage, int link);
 void trainer_print_load(Trainer *t, Emit *out, int stage, const Chunk *chunk);
@@ -191,12 +194,13 @@ void trainer_print_carry_end(Trainer *t, Emit *out);
 const char *trainer_weight_base(const Trainer *t); /* where the home of a `group` is */
 /* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
  * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
- * whole, or of W alone). */
+ * whole, or of W alone); row: "micro, turns" of it. */
 bool trainer_spills(const Trainer *t);
 void trainer_print_spills(Trainer *t, Emit *out, int stage);
-void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link);
-void trainer_print_return(Trainer *t, Emit *out, int stage, int chunk, bool whole,
-                          const char *link);
+void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link,
+                         const char *row);
+void trainer_print_return(Trainer *t, Emit *out, int stage, int chunk, bool whole, const char *link,
+                          const char *row);
 void trainer_print_spill_events(Trainer *t, Emit *out);
 void trainer_print_spills_end(Trainer *t, Emit *out); /* waits for all of them */
 /* What a place waits for of hops; `lane`: of PLACE_HOP. */
@@ -220,6 +224,8 @@ bool path_communicates(const Path *path);
 /* Homes of the stage's weights, or gradients, that are cut (trainer_homes.c): are there any, and
  * the functions by which buckets become whole for a use, and go home. */
 bool stage_fetches(const StageProgram *stage);
+/* ", back", where weights for backward lie apart from those for forward; or "". */
+const char *trainer_back(const StageProgram *stage, const char *back);
 bool stage_scatters(const StageProgram *stage);
 bool any_cut(const Trainer *t);
 bool trainer_fetches(const Trainer *t);

@@ -262,6 +262,21 @@ static int run_length(const RowPrinter *r, int k)
     return n;
 }
 
+/* Weights of the links behind n of them, one link ahead, but for the last of the row. */
+static void print_side_ahead(const RowPrinter *r, const Side *side, int link, int n)
+{
+    const Chunk *chunk = &r->stage->chunk[side->chunk];
+    int last = side->forward ? chunk->end - 1 - link : link - chunk->begin; /* links behind it */
+    if (!stage_fetches(r->stage) || last == 0)
+        return;
+    bool edge = last == n - 1;
+    if (edge)
+        emit_line(r->out, "if (i < %d)", n - 1);
+    emit_line(r->out, "%sstage%d_ahead(s, %s, %s);", edge ? "    " : "", r->s,
+              side->forward ? "true" : "false",
+              counted(r, link + (side->forward ? 1 : -1), side, n > 1));
+}
+
 static void print_pairs(const RowPrinter *r, int k, int n)
 {
     const PairLink *pair = &r->pairing->link[k];
@@ -270,6 +285,12 @@ static void print_pairs(const RowPrinter *r, int k, int n)
         link[side] = side_link(r, &r->side[side], pair);
     if (n > 1)
         emit_open(r->out, "for (int i = 0; i < %d; i++)", n);
+    for (int side = 0; side < 2; side++)
+        if (link[side] != NONE)
+            print_side_ahead(r, &r->side[side], link[side], n);
+    if (link[1] != NONE)
+        trainer_print_return(r->t, r->out, r->s, r->side[1].chunk, r->side[1].part != PART_W,
+                             counted(r, link[1], &r->side[1], n > 1), "back, false");
     for (int side = 0; side < 2; side++)
         if (link[side] != NONE)
             print_side_waits(r, &r->side[side], link[side], n > 1);
@@ -281,6 +302,9 @@ static void print_pairs(const RowPrinter *r, int k, int n)
                   takes_first(r->t, pair->braid, false) ? ", back_first" : "");
     else
         print_alone(r, &r->side[link[0] == NONE], link[link[0] == NONE]);
+    if (link[0] != NONE)
+        trainer_print_leave(r->t, r->out, r->s, r->side[0].chunk,
+                            counted(r, link[0], &r->side[0], n > 1), "micro, false");
     if (link[1] != NONE)
         print_close(r, &r->side[1], link[1], n, n > 1);
     if (n > 1)
@@ -336,15 +360,18 @@ static void print_pairing(Trainer *t, Emit *out, int s, const Entry *entry)
     emit_open_function(out, "static void %s(State *s, %sint micro, int back)",
                        trainer_beside(t, s, entry),
                        ahead->ring[RING_DATA].n ? "int64_t step, " : "");
-    emit_line(out, "const LpSlots at = %s_slots(s, micro);",
-              trainer_chunk(t, s, r.pairing->forward));
-    emit_line(out, "const LpSlots back_at = %s_slots(s, back);",
-              trainer_chunk(t, s, r.pairing->backward));
+    emit_line(out, "const LpSlots at = %s;",
+              trainer_slots(t, s, r.pairing->forward, "micro", false));
+    emit_line(out, "const LpSlots back_at = %s;",
+              trainer_slots(t, s, r.pairing->backward, "back", true));
     print_flags(&r, &r.side[0]);
     print_flags(&r, &r.side[1]);
     trainer_print_load(t, out, s, ahead);
     print_sample(&r, "sample", "micro");
     print_sample(&r, "sample_back", "back");
+    for (int side = 0; side < 2 && stage_fetches(stage); side++)
+        emit_line(out, "stage%d_ahead(s, %s, %d);", s, side ? "false" : "true",
+                  row_link(&stage->chunk[r.side[side].chunk], side == 0, 0));
     for (int k = 0; k < r.pairing->links;) {
         int n = run_length(&r, k);
         print_pairs(&r, k, n);

@@ -88,15 +88,21 @@ void trainer_print_carry(Trainer *t, Emit *out, int s)
         return;
     emit_comment(out, "Brings this rank's part of a bucket's weights from the host's memory to its "
                       "place among them for a use, or takes it home.");
-    emit_open_function(out, "static void stage%d_carry(State *s, int b, bool in)", s);
+    const StageProgram *stage = &t->program->stage[s];
+    emit_open_function(out, "static void stage%d_carry(State *s, int b, bool in%s)", s,
+                       trainer_back(stage, ", bool back"));
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out, "if (!group->far)");
     emit_line(out, "    return;");
     emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, group->weight_cut);");
     emit_line(out, "const int64_t count = lp_block_count(bucket, group->weight_cut);");
-    emit_line(out, "LpReal *near = (LpReal *)arena_at(s, bucket->fetch) + (begin - "
-                   "bucket->begin);");
+    emit_line(out,
+              "LpReal *near = (LpReal *)arena_at(s, bucket->fetch%s) + (begin - "
+              "bucket->begin);",
+              stage->fetched_back
+                  ? arena_printf(t->arena, " + (back ? %lldL : 0)", (long long)stage->fetched_back)
+                  : "");
     emit_line(out, "LpReal *home = lp_home_weight(s->rank->dram, s->index, group, bucket, begin);");
     emit_line(out, "const LpHop lane = in ? LP_COPY_IN : LP_COPY_OUT;");
     emit_open(out, "if (in)");
@@ -115,14 +121,16 @@ void trainer_print_carry_in(Trainer *t, Emit *out, int s)
 {
     if (!stage_carries(&t->program->stage[s]))
         return;
-    emit_line(out, "stage%d_carry(s, b, true);", s);
+    emit_line(out, "stage%d_carry(s, b, true%s);", s,
+              trainer_back(&t->program->stage[s], ", false"));
     emit_line(out, "lp_wait(&s->carry[LP_COPY_IN][b]);");
 }
 
 void trainer_print_carry_out(Trainer *t, Emit *out, int s)
 {
     if (stage_carries(&t->program->stage[s]))
-        emit_line(out, "stage%d_carry(s, b, false);", s);
+        emit_line(out, "stage%d_carry(s, b, false%s);", s,
+                  trainer_back(&t->program->stage[s], ", false"));
 }
 
 /* The address that puts a bucket's weights where they were brought to, as homes are counted. */

@@ -12,6 +12,11 @@ bool stage_fetches(const StageProgram *stage)
     return any;
 }
 
+const char *trainer_back(const StageProgram *stage, const char *back)
+{
+    return stage->fetched_back ? back : "";
+}
+
 bool stage_scatters(const StageProgram *stage)
 {
     bool any = false;
@@ -132,17 +137,21 @@ static void print_together(Trainer *t, Emit *out, int s)
     emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, cut);");
     emit_line(out, "int64_t count = lp_block_count(bucket, cut), from = begin - bucket->begin;");
     emit_line(out, "const LpReal *own = lp_home_weight(s->arena, s->index, group, bucket, begin);");
-    emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch);");
+    if (stage->fetched_back)
+        emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch + (back ? %lldL : 0));",
+                  (long long)stage->fetched_back);
+    else
+        emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch);");
     if (trainer_carries(t)) {
         emit_open(out, "if (group->far)");
-        emit_line(out, "stage%d_carry(s, b, true);", s);
+        emit_line(out, "stage%d_carry(s, b, true%s);", s, trainer_back(stage, ", back"));
         emit_line(out, "own = whole + from;");
         emit_line(out, "if (cut.ranks)");
         emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
         emit_close_slim(out);
         trainer_print_carry_waits(t, out, s, PLACE_FETCH, 0);
     }
-    if (trainer_bucket_waits(t, out, s, PLACE_FETCH))
+    if (trainer_bucket_waits(t, out, s, PLACE_FETCH) || stage->fetched_back)
         emit_line(out, "lp_wait(event);");
     emit_open(out, "switch (bucket->group)");
     for (int g = 0; g < stage->groups.n; g++) {
@@ -173,7 +182,8 @@ static void print_fetch_ahead(Trainer *t, Emit *out, int s)
               trainer_carries(t)
                   ? arena_printf(t->arena, " || stage%d_groups[bucket->group].far)", s)
                   : ")");
-    emit_line(out, "    stage%d_fetch(s, b);", s);
+    emit_line(out, "    stage%d_fetch(s, b%s);", s,
+              trainer_back(&t->program->stage[s], ", !forward"));
     emit_close(out, "");
     emit_close(out, "");
     emit_blank(out);
@@ -183,14 +193,17 @@ static void print_fetch(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
     emit_comment(out, "Starts to bring the weights of a bucket together for their next use.");
-    emit_open_function(out, "static void stage%d_fetch(State *s, int b)", s);
+    if (stage->fetched_back)
+        emit_comment(out, "`back`: of backward, for a row may hold those of forward as well.");
+    emit_open_function(out, "static void stage%d_fetch(State *s, int b%s)", s,
+                       trainer_back(stage, ", bool back"));
     bool together = false;
     for (int g = 0; g < stage->groups.n; g++)
         together = together || stage->groups.at[g].fetch.n > 0;
     if (together)
         print_together(t, out, s);
     else
-        emit_line(out, "stage%d_carry(s, b, true);", s);
+        emit_line(out, "stage%d_carry(s, b, true%s);", s, trainer_back(stage, ", back"));
     emit_close(out, "");
     emit_blank(out);
     print_fetch_ahead(t, out, s);

@@ -13,13 +13,14 @@ static const char *where_text(Trainer *t, const StageProgram *stage, int link, i
 {
     if (copy == NONE)
         return "{LP_AT_ARENA, 0}";
-    int64_t offset, address = copy_address(t->program, stage, link, copy, 0, 0);
+    int64_t offset, address = copy_address(t->program, stage, link, copy, 0, 0, false);
     const Ring *ring = copy_ring(t->program, stage, link, copy, &offset);
     if (!ring)
         return arena_printf(t->arena, "{LP_AT_ARENA, %lld}", (long long)address);
     for (int micro = 0; micro < t->plan->micro_batches; micro++)
-        CHECK(copy_address(t->program, stage, link, copy, 0, micro) ==
-              ring->base + ring->stride * ring_slot(ring, micro) + offset);
+        for (int back = 0; back < 2; back++)
+            CHECK(copy_address(t->program, stage, link, copy, 0, micro, back) ==
+                  ring->base + ring->stride * ring_slot(ring, micro, back) + offset);
     const Chunk *chunk = &stage->chunk[stage->link[link].chunk];
     bool own = ring >= chunk->ring && ring < chunk->ring + RING_COUNT;
     int kind = own                                   ? (int)(ring - chunk->ring)
@@ -95,6 +96,9 @@ void trainer_print_link_types(Trainer *t, Emit *out)
             emit_line(out, "LpWhere data[%d];", trainer_data_kinds(t));
         if (graph->params.n)
             emit_line(out, "int64_t weight[%s_PARAMS], gradient[%s_PARAMS];", upper, upper);
+        if (graph->params.n && t->apart && links)
+            emit_line_comment(out, arena_printf(t->arena, "int64_t weight_back[%s_PARAMS];", upper),
+                              "weights as backward finds them");
         out->depth--;
         emit_line(out, "} %sLink;", camel);
         emit_blank(out);
@@ -145,6 +149,13 @@ static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int
             str_putf(&row, "%s%lld", p ? ", " : "", address == NONE ? 0LL : (long long)address);
         }
         str_put(&row, "}");
+    }
+    for (int p = 0; t->apart && p < body->graph->params.n; p++) {
+        int64_t address = link->weight[p] == NONE ? 0 : link->weight[p];
+        bool moved = link->bucket[p] != NONE && stage->buckets.at[link->bucket[p]].fetch != NONE;
+        str_putf(&row, "%s%lld", p ? ", " : ", .weight_back = {",
+                 (long long)(address + (moved ? stage->fetched_back : 0)));
+        str_put(&row, p + 1 == body->graph->params.n ? "}" : "");
     }
     str_put(&row, "},");
     print_link_name(t, out, link->link);

@@ -53,10 +53,10 @@ static void print_table(Trainer *t, Emit *out, int s, int kind)
     out->depth++;
     for (int i = 0; i < stage->links; i++) {
         const StageLink *link = &stage->link[i];
-        int64_t near = spill_address(t->program, stage, i, (SavedKind)kind, MEMORY_HBM, 0),
+        int64_t near = spill_address(t->program, stage, i, (SavedKind)kind, MEMORY_HBM, 0, false),
                 between = home_of(t) == MEMORY_NVME
                               ? address_offset(spill_address(t->program, stage, i, (SavedKind)kind,
-                                                             MEMORY_DRAM, 0))
+                                                             MEMORY_DRAM, 0, false))
                               : 0;
         emit_line(out, "{{%lldL, %lldL}, %lldL, %lldL},", (long long)near, (long long)between,
                   (long long)link->away_offset[kind], (long long)link->block_bytes[kind]);
@@ -130,10 +130,16 @@ static void print_hop_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, in
     }
 }
 
-/* Where the block `b` is in a memory. */
-static const char *place_text(Trainer *t, int s, int c, int kind, Memory memory)
+/* Where the block `b` is in a memory, on its way in or out. */
+static const char *place_text(Trainer *t, int s, int c, int kind, Memory memory, bool in)
 {
-    const Ring *ring = &t->program->stage[s].chunk[c].away[kind];
+    const Chunk *chunk = &t->program->stage[s].chunk[c];
+    const Ring *ring = &chunk->away[kind], *area = memory == MEMORY_HBM
+                                                       ? &chunk->ring[RING_SAVED + kind]
+                                                       : &chunk->between[kind];
+    if (memory != home_of(t) && in && area->sides)
+        return arena_printf(t->arena, "%s + b->near[%d] + %lldL", base_of(memory), (int)memory,
+                            (long long)area->stride);
     if (memory != home_of(t))
         return arena_printf(t->arena, "%s + b->near[%d]", base_of(memory), (int)memory);
     const char *slot =
@@ -169,7 +175,7 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
         emit_line(out, "b = &%s[link];", table_name(t, s, kind));
         emit_line(out, t->split && kind == SAVED_I ? "if (b->bytes && whole)" : "if (b->bytes)");
         emit_line(out, "    pieces[count++] = (LpCarry){%s, %s, b->bytes};",
-                  place_text(t, s, c, kind, to), place_text(t, s, c, kind, from));
+                  place_text(t, s, c, kind, to, in), place_text(t, s, c, kind, from, in));
     }
     if (!numbered)
         emit_line(out, "(void)micro;");
@@ -257,16 +263,17 @@ void trainer_print_spills(Trainer *t, Emit *out, int s)
 
 /* ---- around links ---- */
 
-void trainer_print_leave(Trainer *t, Emit *out, int s, int c, const char *link)
+void trainer_print_leave(Trainer *t, Emit *out, int s, int c, const char *link, const char *row)
 {
     if (trainer_spills(t))
-        emit_line(out, "%s_leave(s, %s, micro, turns);", trainer_chunk(t, s, c), link);
+        emit_line(out, "%s_leave(s, %s, %s);", trainer_chunk(t, s, c), link, row);
 }
 
-void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const char *link)
+void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const char *link,
+                          const char *row)
 {
     if (trainer_spills(t))
-        emit_line(out, "%s_return(s, %s, micro, turns%s);", trainer_chunk(t, s, c), link,
+        emit_line(out, "%s_return(s, %s, %s%s);", trainer_chunk(t, s, c), link, row,
                   !t->split ? ""
                   : whole   ? ", true"
                             : ", false");

@@ -91,7 +91,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     print_ahead(t, out, pass, begin, end);
     int own = (int)(pass->chunk - stage->chunk);
     if (backward)
-        trainer_print_return(t, out, pass->s, own, pass->first == 1, link);
+        trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, turns");
     for (int which = pass->first; which <= pass->last; which++) {
         Place place = {.kind = PLACE_LINK, .stage = pass->s, .which = which, .index = begin};
         if (!loop && trainer_stands_alone(t, pass->s, which, begin))
@@ -102,7 +102,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
                   name, at, t->takes_first[class][which] ? ", first" : "");
     }
     if (!backward)
-        trainer_print_leave(t, out, pass->s, own, link);
+        trainer_print_leave(t, out, pass->s, own, link, "micro, turns");
     if (closes && stage_scatters(stage)) {
         emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
     } else if (closes) {
@@ -163,6 +163,23 @@ static const Ring *ring_of(const Trainer *t, const StageProgram *stage, const Ch
     return &stage->chunk[*ret_owner].ring[kind == RING_OUT ? RING_IN : RING_GRAD_IN];
 }
 
+static bool chunk_has_sides(const Chunk *chunk)
+{
+    bool any = false;
+    for (int r = 0; r < RING_COUNT; r++)
+        any = any || chunk->ring[r].sides;
+    return any;
+}
+
+const char *trainer_slots(Trainer *t, int s, int c, const char *micro, bool back)
+{
+    bool sides = chunk_has_sides(&t->program->stage[s].chunk[c]);
+    return arena_printf(t->arena, "%s_slots(s, %s%s)", trainer_chunk(t, s, c), micro,
+                        !sides ? ""
+                        : back ? ", true"
+                               : ", false");
+}
+
 static void print_slots(Trainer *t, Emit *out, int s, const Chunk *chunk)
 {
     const StageProgram *stage = &t->program->stage[s];
@@ -174,7 +191,11 @@ static void print_slots(Trainer *t, Emit *out, int s, const Chunk *chunk)
         emit_comment(out,
                      "Where stage %d keeps micro-batch `micro` of chunk %d: a slot of each ring.",
                      s, chunk->index);
-    emit_open_function(out, "static LpSlots %s_slots(const State *s, int micro)", name);
+    bool sides = chunk_has_sides(chunk);
+    if (sides)
+        emit_comment(out, "`back`: for backward, which runs beside a forward of this chunk.");
+    emit_open_function(out, "static LpSlots %s_slots(const State *s, int micro%s)", name,
+                       sides ? ", bool back" : "");
     emit_line(out, "LpSlots at = {{0}};");
     emit_line(out, "at.base[LP_AT_ARENA] = s->arena;");
     emit_line(out, "at.base[LP_AT_SCRATCH] = s->arena + %lldL;", (long long)stage->scratch);
@@ -193,12 +214,13 @@ static void print_slots(Trainer *t, Emit *out, int s, const Chunk *chunk)
                       (long long)ring->base);
             continue;
         }
-        const char *slot = ring->slot ? arena_printf(t->arena, "%s_%s_slot[micro]",
-                                                     trainer_chunk(t, s, owner), ring_text[kind])
-                                      : arena_printf(t->arena, "micro %% %d", ring->n);
+        const char *slot = ring->sides  ? "back"
+                           : ring->slot ? arena_printf(t->arena, "%s_%s_slot[micro]",
+                                                       trainer_chunk(t, s, owner), ring_text[kind])
+                                        : arena_printf(t->arena, "micro %% %d", ring->n);
         emit_line(out, "at.base[%s] = s->arena + %lldL + %s * %lldL;", trainer_ring_base[r],
                   (long long)ring->base, slot, (long long)ring->stride);
-        uses_micro = true;
+        uses_micro = uses_micro || !ring->sides;
     }
     if (!uses_micro)
         emit_line(out, "(void)micro;");
@@ -336,7 +358,7 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
                        forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
                                                                                  : "",
                        fetches ? ", bool resumes" : "", trainer_spills(t) ? ", bool turns" : "");
-    emit_line(out, "const LpSlots at = %s_slots(s, micro);", name);
+    emit_line(out, "const LpSlots at = %s;", trainer_slots(t, pass->s, own, "micro", !forward));
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)))
         emit_line(out, "const bool first = %s == %d;", trainer_micro(t),
                   flagged_micro(stage, own, forward, false));
@@ -415,7 +437,7 @@ static void print_message(Trainer *t, Emit *out, int s, const Chunk *chunk, Entr
     emit_comment(out, "%s stage %d: %s.", send ? "To" : "From", entry->peer,
                  shape_comment(t, body, id));
     emit_open_function(out, "static void %s_%s_%s(State *s, int micro)", name, verb, what);
-    emit_line(out, "const LpSlots at = %s_slots(s, micro);", name);
+    emit_line(out, "const LpSlots at = %s;", trainer_slots(t, s, own, "micro", !act));
     Place place = {
         .kind = send ? PLACE_SEND : PLACE_RECV, .stage = s, .index = message, .chunk = own};
     trainer_print_waits(t, out, &place, "micro");

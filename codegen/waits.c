@@ -82,13 +82,8 @@ static void find_inst(const Program *program, const Step *step, int *ret_class, 
         if (program->body[c] == body)
             *ret_class = c;
     }
-    for (int l = 0; l < BODY_LISTS; l++) {
-        const InstList *list = body_list(body, l);
-        if (step->inst < list->at || step->inst >= list->at + list->n)
-            continue;
-        *ret_which = l;
-        *ret_inst = (int)(step->inst - list->at);
-    }
+    *ret_which = body_list_with(body, step->inst);
+    *ret_inst = (int)(step->inst - body_list(body, *ret_which)->at);
 }
 
 static Event event_of(const Program *program, const Step *step)
@@ -214,8 +209,8 @@ static bool same_slot(const Program *program, const Step *step, const Event *eve
     const Chunk *chunk = &program->stage[step->stage].chunk[event->chunk];
     const Ring *ring = &chunk->ring[message_ring(event->stream)];
     return step->micro != NONE && ring->n > 0 &&
-           ring_slot(ring, micro_number(program, step->round, step->micro)) ==
-               ring_slot(ring, micro);
+           ring_slot(ring, micro_number(program, step->round, step->micro), false) ==
+               ring_slot(ring, micro, false);
 }
 
 /* Of its micro-batch, by which rings go. */

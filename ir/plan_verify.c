@@ -294,28 +294,11 @@ static bool verify_memory(const Verify *v)
     return good;
 }
 
-/* Two rows in one would both hold what is whole, or on its way, for a while. */
-static bool verify_braid(const Verify *v)
-{
-    bool cut = v->plan->weight_atoms != 0 || v->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM;
-    for (int c = 0; c < v->net->classes.n; c++)
-        cut = cut || plan_homes(v->plan, c).weight != 0;
-    bool away = v->plan->memory[KEPT_SAVED] != MEMORY_HBM;
-    if (!v->plan->braid || (!cut && !away))
-        return true;
-    fault(v, at_key(v->file, "braid"),
-          cut ? "rows that run as one, and weights that are gathered or brought for a use"
-              : "rows that run as one, and saved values in another memory");
-    diag_help(v->diag, "plan with --pin braid=0, or %s", cut ? "zero=2" : "activation_home=hbm");
-    return false;
-}
-
 /* Every row of the schedule comes to run. */
 static bool verify_schedule(const Verify *v)
 {
     const Schedule *schedule = plan_rows(v->scratch, v->diag, v->plan);
-    return verify_braid(v) && schedule && schedule_check(schedule, v->diag) &&
-           (!schedule->delay || verify_flow(v));
+    return schedule && schedule_check(schedule, v->diag) && (!schedule->delay || verify_flow(v));
 }
 
 /* ---- placements ---- */

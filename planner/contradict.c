@@ -94,23 +94,6 @@ static bool layers_fit(Diag *diag, Arena *arena, const Problem *problem, const P
     return true;
 }
 
-/* Rows that are two in one would both hold what is whole, or on its way, for a while. */
-static bool braid_fits(Diag *diag, const Pins *pins)
-{
-    bool cut = pins->zero == 3 || pins->home[KEPT_WEIGHTS] > MEMORY_HBM,
-         away = pins->home[KEPT_SAVED] > MEMORY_HBM;
-    if (pins->braid <= 0 || (!cut && !away))
-        return true;
-    diag_error(diag, NO_SPAN, "pin braid=1 contradicts %s: rows that run as one would both hold %s",
-               pins->zero == 3 ? "zero=3"
-               : cut           ? "weight_home"
-                               : "activation_home",
-               cut ? "gathered weights" : "values on their way");
-    diag_help(diag, cut ? "pin zero=2 or less and weight_home=hbm, or braid=0"
-                        : "pin activation_home=hbm, or braid=0");
-    return false;
-}
-
 /* With these numbers there is no such schedule, or it never ends. */
 static bool schedule_fits(Diag *diag, Arena *arena, const Problem *problem, const Pins *pins)
 {
@@ -390,8 +373,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
-         !braid_fits(diag, pins) || !schedule_fits(diag, arena, problem, pins) ||
-         !experts_fit(diag, problem, pins) || !blocks_fit(diag, search, problem, pins)))
+         !schedule_fits(diag, arena, problem, pins) || !experts_fit(diag, problem, pins) ||
+         !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -185,10 +185,7 @@ static void add_rules(Space *space, Pins *pins)
             for (int zero = 0; zero < 4; zero++) {
                 bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
                             (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero);
-                bool held = space->pins->braid > 0 && /* by two rows in one */
-                            (zero == 3 || space->pins->home[KEPT_SAVED] > MEMORY_HBM ||
-                             space->pins->home[KEPT_WEIGHTS] > MEMORY_HBM);
-                if (idle || held || !pinned_to(space->pins->recompute, recompute) ||
+                if (idle || !pinned_to(space->pins->recompute, recompute) ||
                     !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
                     continue;
                 pins->recompute = recompute;

@@ -136,6 +136,8 @@ Body *body_lower_passes(Arena *arena, const Net *net, const Graph *graph, const 
 /* The lists of a body in the order in which a micro-batch runs them. */
 enum { BODY_LISTS = 3 };
 const InstList *body_list(const Body *body, int which);
+/* The list that an instruction of the body is in. */
+int body_list_with(const Body *body, const Inst *inst);
 /* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
  * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);

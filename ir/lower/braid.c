@@ -137,6 +137,16 @@ Pairing *pairing_make(BraidShelf *shelf, const Body *const *forward, int forward
 
 /* ---- of a program ---- */
 
+bool chunk_meets_itself(const StageProgram *stage, int chunk)
+{
+    bool any = false;
+    for (int i = 0; i < stage->pairings.n; i++) {
+        const Pairing *at = stage->pairings.at[i];
+        any = any || (at->forward == chunk && at->backward == chunk);
+    }
+    return any;
+}
+
 int row_link(const Chunk *chunk, bool forward, int at)
 {
     return forward ? chunk->begin + at : chunk->end - 1 - at;

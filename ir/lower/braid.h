@@ -4,8 +4,9 @@
  * The links of both rows are set in pairs, in the order of each; a pair runs the instructions of
  * two bodies in one order, a merge of theirs that list scheduling finds (order.h). Which links meet
  * is found by price: an alignment of two sequences that takes least time in all (Needleman and
- * Wunsch 1970, with lengths for scores). Temps of the two lie apart (StageProgram.scratch_back);
- * all else is what it is in rows by themselves. */
+ * Wunsch 1970, with lengths for scores). What has one place whatever the micro-batch lies apart for
+ * the two: temps (StageProgram.scratch_back), weights that are whole for a use (fetched_back), and
+ * saved values on their way (Ring.sides). All else is what it is in rows by themselves. */
 #ifndef LPLAN_IR_LOWER_BRAID_H
 #define LPLAN_IR_LOWER_BRAID_H
 
@@ -47,6 +48,8 @@ Pairing *pairing_make(BraidShelf *shelf, const Body *const *forward, int forward
 
 /* Makes the pairings that the tables of a program ask for. */
 void program_add_pairings(Program *program);
+/* Does a forward of this chunk of the stage run beside a backward of it? */
+bool chunk_meets_itself(const StageProgram *stage, int chunk);
 /* That of an entry that braids. */
 const Pairing *entry_pairing(const StageProgram *stage, const Entry *entry);
 /* The link of the stage that is number `at` of a chunk's row. */

@@ -74,13 +74,9 @@ static void put_away_regions(RegionList *list, const StageProgram *stage, int c)
     const Chunk *chunk = &stage->chunk[c];
     for (int kind = 0; kind < SAVED_KINDS; kind++) {
         const Ring *ring = &chunk->away[kind];
-        int64_t between = 0;
-        for (int i = chunk->begin; chunk->between[kind] && i < chunk->end; i++) {
-            int64_t end = stage->link[i].between_offset[kind] + stage->link[i].block_bytes[kind];
-            between = end > between ? end : between;
-        }
+        int64_t between = chunk->between[kind].stride * chunk->between[kind].n;
         put_region(list, REGION_AWAY, kind, ring->base, ring->stride * ring->n);
-        put_region(list, REGION_AWAY, kind, chunk->between[kind], between);
+        put_region(list, REGION_AWAY, kind, chunk->between[kind].base, between);
         for (int i = list->n - (ring->stride > 0) - (between > 0); i < list->n; i++)
             list->at[i].chunk = c;
     }
@@ -478,6 +474,14 @@ static bool check_buffers(Check *check, const StageProgram *stage)
             (bucket->buffer != NONE) != group->buffered || bucket->close_link != low ||
             bucket->open_link != high)
             good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",
+                               stage->index, b);
+        int64_t end =
+            bucket->fetch + bucket->elements * dtype_bytes(check->program->recipe->weight);
+        if (stage->fetched_back && bucket->fetch != NONE &&
+            end > stage->fetched + stage->fetched_back)
+            good = check_fault(check,
+                               "stage %d: weights of bucket %d for forward and for backward share "
+                               "bytes",
                                stage->index, b);
         for (int other = 0; other < b; other++)
             good &= check_apart(check, stage, other, b);

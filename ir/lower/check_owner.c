@@ -94,6 +94,16 @@ static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *
                    dtype_bytes(trace->program->recipe->weight));
 }
 
+/* The same of weights that are whole for a use: that of forward or of backward, as the address of
+ * some of them says. */
+static int64_t fetched_at(const Trace *trace, const Bucket *bucket, int64_t address)
+{
+    const StageProgram *stage = trace->stage;
+    int width = dtype_bytes(trace->program->recipe->weight);
+    bool back = stage->fetched_back && address >= stage->fetched + stage->fetched_back;
+    return bucket->fetch - bucket->begin * width + (back ? stage->fetched_back : 0);
+}
+
 /* Where the optimizer finds a bucket's weights, and where it leaves them: elsewhere, as the last
  * operand, where they have versions. */
 static bool is_stepped(const Trace *trace, const TraceStep *step, const Bucket *bucket,
@@ -146,15 +156,14 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
         home += slot_of_version(trace->stage, step->round + 1);
         *ret = (Way){&group->gather, group->share, home, home, 0, weight, STREAM_GRADIENT};
     } else if (on_path(step, &group->fetch)) {
+        int64_t whole = fetched_at(trace, bucket, trace->operands.at[step->operand + 1].address);
         int stale = trace->stage->delay;
         home += slot_of_version(trace->stage, step->round > stale ? step->round - stale : 0);
-        home = group->far ? bucket->fetch - bucket->begin * weight : home;
+        home = group->far ? whole : home;
         int first = 0; /* ranks that hold the same may each bring a part of it */
         while (group->fetch.move[first].kind == MOVE_SLICE)
             first++;
-        *ret = (Way){
-            &group->fetch, group->weight_share, home, bucket->fetch - bucket->begin * weight, first,
-            weight,        STREAM_WEIGHT};
+        *ret = (Way){&group->fetch, group->weight_share, home, whole, first, weight, STREAM_WEIGHT};
     } else {
         return false;
     }
@@ -455,8 +464,9 @@ static bool carries_weights(const Trace *trace, const TraceStep *step, const Buc
     Range own = block_of(trace, bucket, &group->weight_share);
     int width = dtype_bytes(trace->program->recipe->weight);
     const Operand *operand = &trace->operands.at[step->operand];
-    int64_t end[2] = {weight_at(trace, bucket, group), bucket->fetch - bucket->begin * width};
     bool out = operand[0].address < operand[1].address;
+    int64_t end[2] = {weight_at(trace, bucket, group),
+                      fetched_at(trace, bucket, operand[!out].address)};
     return group->far && step->operands == 2 && operand[0].read && operand[1].write &&
            is_range(&operand[out], end[0], own, width) &&
            is_range(&operand[!out], end[1], own, width);

@@ -70,7 +70,8 @@ static bool is_fixed_place(const CellRun *run, const TraceStep *step, const Copy
         return address == link->weight[copy->param] +
                               (stage->buckets.at[link->bucket[copy->param]].fetch == NONE
                                    ? slot_of_version(stage, version_read(run, step))
-                                   : 0);
+                               : body_list_with(step->body, step->inst) > 0 ? stage->fetched_back
+                                                                            : 0);
     if (copy->home == HOME_ACC)
         return address == (copy->param == NONE ? stage->scalars + 64 * SCALAR_LOSS +
                                                      copy->number * dtype_bytes(copy->dtype)
@@ -117,7 +118,8 @@ bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)
         if (!is_home(region, copy->home) || !is_fixed_place(run, step, copy, operand->address))
             what = "is not where its kind of value lives";
         else if (ring &&
-                 (slot != ring_slot(ring, number_of(run, step)) ||
+                 (slot != ring_slot(ring, number_of(run, step),
+                                    step->inst && body_list_with(body, step->inst) > 0) ||
                   (operand->address - ring->base) % ring->stride + operand->bytes > ring->stride))
             what = "lies outside of its micro-batch's slot";
     }

@@ -45,10 +45,15 @@ static int64_t block_at(const Trace *trace, const TraceStep *step, int kind, Mem
     const Program *program = trace->program;
     const StageLink *link = &trace->stage->link[step->link];
     const Chunk *chunk = &trace->stage->chunk[link->chunk];
+    const Operand *pair = &trace->operands.at[step->operand];
+    bool returns = pair[0].address > pair[1].address; /* to backward */
+    const Ring *area =
+        memory == MEMORY_HBM ? &chunk->ring[RING_SAVED + kind] : &chunk->between[kind];
+    int64_t side = area->sides && returns ? area->stride : 0;
     if (memory == MEMORY_HBM)
-        return chunk->ring[RING_SAVED + kind].base + link->saved_offset[kind];
+        return area->base + side + link->saved_offset[kind];
     if (memory != program->plan->memory[KEPT_SAVED])
-        return chunk->between[kind] + link->between_offset[kind];
+        return area->base + side + link->between_offset[kind];
     const Ring *ring = &chunk->away[kind];
     int number = step->micro + (program->flows ? step->round * program->plan->micro_batches : 0);
     int slot = ring->slot ? ring->slot[number] : number % ring->n;

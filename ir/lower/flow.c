@@ -16,7 +16,7 @@ int stage_version(const StageProgram *stage, int step)
 
 int64_t version_offset(const StageProgram *stage, int version)
 {
-    return stage->versions.stride * ring_slot(&stage->versions, version);
+    return stage->versions.stride * ring_slot(&stage->versions, version, false);
 }
 
 int loss_in_pair(int number)
@@ -41,7 +41,7 @@ const Entry *stage_entry(const StageProgram *stage, int entry, bool evaluates)
 
 int64_t pair_address(const StageProgram *stage, int step)
 {
-    return stage->pair.base + stage->pair.stride * ring_slot(&stage->pair, step);
+    return stage->pair.base + stage->pair.stride * ring_slot(&stage->pair, step, false);
 }
 
 int program_rounds(const Program *program)

@@ -193,6 +193,10 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
                                         bucket->elements, dtype_bytes(dtype));
         }
         int64_t bytes = lives_place(life, n, offset);
+        if (weights && stage->pairings.n > 0) { /* a link of either row has its own at once */
+            stage->fetched_back = bytes;
+            bytes *= 2;
+        }
         for (int i = 0; i < n; i++)
             *(weights ? &stage->buckets.at[life[i].id].fetch
                       : &stage->buckets.at[life[i].id].buffer) = at + offset[i];
@@ -244,4 +248,9 @@ bool group_folds_ahead(const Group *group)
 bool group_fetches(const Group *group)
 {
     return group->far || group->weight_share.n > 0;
+}
+
+int64_t bucket_fetched(const StageProgram *stage, const Bucket *bucket, bool back)
+{
+    return bucket->fetch + (back ? stage->fetched_back : 0);
 }

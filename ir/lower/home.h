@@ -43,6 +43,9 @@ bool group_folds_ahead(const Group *group);
 /* Do weights of the group come together in a buffer, or to it, for each use? */
 bool group_fetches(const Group *group);
 
+/* Where a bucket's weights are whole for a use of forward, or of backward. */
+int64_t bucket_fetched(const StageProgram *stage, const Bucket *bucket, bool back);
+
 /* Bytes of a home that is cut over `ranks` ranks. */
 int64_t home_bytes(const Group *group, int ranks, int width);
 

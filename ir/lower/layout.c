@@ -515,7 +515,7 @@ const Ring *copy_ring(const Program *program, const StageProgram *stage, int at,
 }
 
 int64_t copy_address(const Program *program, const StageProgram *stage, int at, int id, int step,
-                     int micro)
+                     int micro, bool back)
 {
     const StageLink *link = &stage->link[at];
     const Body *body = link->body;
@@ -523,15 +523,16 @@ int64_t copy_address(const Program *program, const StageProgram *stage, int at, 
     int64_t offset;
     const Ring *ring = copy_ring(program, stage, at, id, &offset);
     if (ring)
-        return ring->base + ring->stride * ring_slot(ring, micro_number(program, step, micro)) +
-               offset;
+        return ring->base +
+               ring->stride * ring_slot(ring, micro_number(program, step, micro), back) + offset;
     switch (copy->home) {
     case HOME_PARAM:
         /* at home; what is fetched for a use is of the version of that use */
         return link->weight[copy->param] +
                (stage->buckets.at[link->bucket[copy->param]].fetch == NONE
                     ? version_offset(stage, stage_version(stage, step))
-                    : 0);
+                : back ? stage->fetched_back
+                       : 0);
     case HOME_ACC:
         return copy->param == NONE ? loss_address(program, stage, copy->number)
                                    : link->gradient[copy->param];

@@ -8,9 +8,10 @@
  * optimizer state, data, rings, transients between links, scratch. Everything is 64-aligned. */
 void stage_layout(Program *program, StageProgram *stage);
 
-/* Address of a copy of one link for one micro-batch of a step; BUG for fused copies. */
+/* Address of a copy of one link for one micro-batch of a step, as a list of forward finds it or one
+ * of backward; BUG for fused copies. */
 int64_t copy_address(const Program *program, const StageProgram *stage, int link, int copy,
-                     int step, int micro);
+                     int step, int micro, bool back);
 /* The copy in whose memory this one stands. */
 int copy_storage(const Body *body, int copy);
 /* The first and last place in the table that touch ring `kind` of a chunk for a micro-batch; false

@@ -20,6 +20,16 @@ const InstList *body_list(const Body *body, int which)
     return which == 0 ? &body->forward : which == 1 ? &body->backward : &body->weight;
 }
 
+int body_list_with(const Body *body, const Inst *inst)
+{
+    for (int which = 0; which < BODY_LISTS; which++) {
+        const InstList *list = body_list(body, which);
+        if (inst >= list->at && inst < list->at + list->n)
+            return which;
+    }
+    BUG("an instruction of another body");
+}
+
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe)
 {
     const Value *value = &graph->values.at[id];

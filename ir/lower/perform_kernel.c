@@ -13,7 +13,8 @@ static int64_t next_slot(const Machine *machine, const Rank *rank, const Step *s
     int64_t offset;
     const Ring *ring = copy_ring(machine->program, &machine->program->stage[rank->stage],
                                  step->link, copy, &offset);
-    int slot = ring_slot(ring, micro_number(machine->program, step->round, step->micro));
+    int slot = ring_slot(ring, micro_number(machine->program, step->round, step->micro),
+                         body_list_with(step->body, step->inst) > 0);
     return address + ring->stride * ((slot + 1) % ring->n - slot);
 }
 

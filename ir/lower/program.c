@@ -19,9 +19,11 @@ const char *const entry_text[ENTRY_COUNT] = {"compute", "send",   "recv",  "buck
 const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw",
                                            "in",   "out",   "grad_in", "grad_out"};
 
-int ring_slot(const Ring *ring, int micro)
+int ring_slot(const Ring *ring, int micro, bool back)
 {
     CHECK(ring->n > 0 && micro >= 0);
+    if (ring->sides)
+        return back;
     return ring->slot ? ring->slot[micro] : micro % ring->n;
 }
 
@@ -362,12 +364,12 @@ static bool fetches(const StageProgram *stage)
 }
 
 /* A row that turns the direction of the row before it, of the same chunk, begins where that one
- * ended. */
+ * ended; but not where weights for backward lie apart from those for forward. */
 static void mark_resumed(Program *program)
 {
     for (int s = 0; s < program->stages; s++) {
         const Entry *before = NULL;
-        bool holds = fetches(&program->stage[s]);
+        bool holds = fetches(&program->stage[s]) && program->stage[s].pairings.n == 0;
         for (int i = 0; i < program->stage[s].table.n; i++) {
             Entry *entry = &program->stage[s].table.at[i];
             if (entry->kind != ENTRY_COMPUTE)
@@ -430,7 +432,6 @@ static void make_tables(Program *program, const Schedule *schedule, const RowTim
             put_messages(program, row);
     }
     put_step_end(program);
-    mark_resumed(program);
     arena_free(scratch);
 }
 
@@ -561,9 +562,11 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
         flow_tables(program, schedule, times);
     else
         make_tables(program, schedule, times);
+    program_add_pairings(program);
+    if (!program->flows)
+        mark_resumed(program);
     spill_mark_turns(program);
     flow_put_evaluations(program);
-    program_add_pairings(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");
     if (dump)

@@ -116,19 +116,22 @@ typedef struct Bucket {
     int64_t filled;    /* elements, without the padding behind whole matrices */
     int open_link;     /* the highest link that uses one of its members */
     int64_t buffer;    /* address of its accumulators, NONE: at their home */
-    int64_t fetch;     /* address of its weights for a use, NONE: at their home */
+    int64_t fetch;     /* address of its weights for a use, NONE: at their home; bucket_fetched */
     VEC(FlatGap) gaps; /* padding in which another bucket's accumulators may have left something */
 } Bucket;
 
 /* A ring of n slots of `stride` bytes; slot = micro-batch mod n. Where lives end in another order
  * than they begin, so that this would take more slots than are ever alive, `slot` says it for every
- * micro-batch. */
+ * micro-batch. What holds a link's values for a while only has one slot, or two `sides`: one for
+ * forward, the other for a backward that runs beside it. */
 typedef struct Ring {
     int64_t base, stride;
     int n;
     int *slot; /* [micro-batches], or NULL */
+    bool sides;
 } Ring;
-int ring_slot(const Ring *ring, int micro);
+/* back: for a list of backward. */
+int ring_slot(const Ring *ring, int micro, bool back);
 
 typedef enum {
     RING_DATA,
@@ -170,8 +173,8 @@ typedef struct Chunk {
     int first_row, last_row; /* entries that are the first and last to add to gradients */
     Ring ring[RING_COUNT];
     int64_t data_offset[DATA_COUNT]; /* within a data slot */
-    Ring away[SAVED_KINDS]; /* of saved values whose home is another memory (spill.h), there; */
-    int64_t between[SAVED_KINDS]; /* where they pass through a memory between */
+    Ring away[SAVED_KINDS];    /* of saved values whose home is another memory (spill.h), there; */
+    Ring between[SAVED_KINDS]; /* where they pass through a memory between */
 } Chunk;
 
 /* A row of two chunks' parts as pairs of links, in the order of both: braid.h. */
@@ -192,7 +195,8 @@ typedef struct StageProgram {
     VEC(Bucket) buckets;
     int64_t scratch, scratch_bytes; /* temps of the running segment, */
     int64_t scratch_back; /* of backward apart where rows are braided, else at `scratch` */
-    int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch */
+    int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch, for forward; */
+    int64_t fetched_back; /* for backward so many bytes behind: 0 where no rows are braided */
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t pass[4],
         pass_bytes;  /* transients between links: two for activations, two for gradients */

@@ -2,6 +2,7 @@
 #include "ir/lower/spill.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/braid.h"
 #include "ir/lower/layout.h"
 #include "ir/lower/state.h"
 
@@ -37,16 +38,17 @@ bool spill_in_row(const Entry *entry, SavedKind kind)
 }
 
 int64_t spill_address(const Program *program, const StageProgram *stage, int link, SavedKind kind,
-                      Memory memory, int number)
+                      Memory memory, int number, bool back)
 {
     const StageLink *at = &stage->link[link];
     const Chunk *chunk = &stage->chunk[at->chunk];
-    if (memory == MEMORY_HBM)
-        return chunk->ring[RING_SAVED + kind].base + at->saved_offset[kind];
-    if (memory != home_of(program))
-        return chunk->between[kind] + at->between_offset[kind];
-    const Ring *ring = &chunk->away[kind];
-    return ring->base + ring->stride * ring_slot(ring, number) + at->away_offset[kind];
+    const Ring *ring = memory == MEMORY_HBM         ? &chunk->ring[RING_SAVED + kind]
+                       : memory != home_of(program) ? &chunk->between[kind]
+                                                    : &chunk->away[kind];
+    int64_t offset = memory == MEMORY_HBM         ? at->saved_offset[kind]
+                     : memory != home_of(program) ? at->between_offset[kind]
+                                                  : at->away_offset[kind];
+    return ring->base + ring->stride * ring_slot(ring, number, back) + offset;
 }
 
 void spill_mark_turns(Program *program)
@@ -61,7 +63,8 @@ void spill_mark_turns(Program *program)
                 continue;
             if (before && before->part == PART_F && entry->part == PART_B &&
                 before->chunk == entry->chunk && before->micro == entry->micro &&
-                before->ahead == entry->ahead)
+                before->ahead == entry->ahead &&
+                !chunk_meets_itself(&program->stage[s], entry->chunk))
                 before->turns = entry->turns = true;
             before = entry;
         }
@@ -102,6 +105,7 @@ int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, 
                      int64_t at)
 {
     Memory home = home_of(program);
+    bool sides = chunk_meets_itself(stage, (int)(chunk - stage->chunk));
     Arena *scratch = arena_new("spill");
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, chunk->end - chunk->begin + 1), slot = 0;
     for (int i = chunk->begin; i < chunk->end; i++) {
@@ -112,17 +116,20 @@ int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, 
     }
     for (int m = MEMORY_HBM; m < (int)home; m++) {
         int64_t bytes = place_blocks(stage, chunk, kind, (Memory)m, offset);
+        Ring area = {.stride = bytes, .n = bytes == 0 ? 0 : 1 + sides, .sides = sides};
         for (int i = chunk->begin; i < chunk->end; i++)
             (m == MEMORY_HBM ? put_near : put_between)(&stage->link[i], kind,
                                                        offset[i - chunk->begin]);
         if (m == MEMORY_HBM) {
-            chunk->ring[RING_SAVED + kind] = (Ring){.base = at, .stride = bytes, .n = bytes > 0};
-            at += bytes;
+            area.base = at;
+            chunk->ring[RING_SAVED + kind] = area;
+            at += bytes * area.n;
             continue;
         }
         int64_t *end = &stage->far_bytes[m];
-        chunk->between[kind] = memory_address((Memory)m, *end = spill_bytes(home, *end));
-        *end += bytes;
+        area.base = memory_address((Memory)m, *end = spill_bytes(home, *end));
+        chunk->between[kind] = area;
+        *end += bytes * area.n;
     }
     int64_t *end = &stage->far_bytes[home];
     Ring *ring = &chunk->away[kind];

@@ -11,9 +11,10 @@
  *     B: link ◄─ block ◄─ copy in ── ring            (m + 1 ahead)
  *
  * Where backward follows at once upon the forward of its micro-batch (`Entry.turns`), the blocks of
- * the last links stay where they are. What I makes for W stays on the device, for it does not live
- * long; so does what waits at the edge of a chunk. (Rhu et al., vDNN, 2016; Ren et al.,
- * ZeRO-Offload, 2021.) */
+ * the last links stay where they are. Where a forward and a backward of one chunk run as one row,
+ * the places of either are their own, and no block stays. What I makes for W stays on the device,
+ * for it does not live long; so does what waits at the edge of a chunk. (Rhu et al., vDNN, 2016;
+ * Ren et al., ZeRO-Offload, 2021.) */
 #ifndef LPLAN_IR_LOWER_SPILL_H
 #define LPLAN_IR_LOWER_SPILL_H
 
@@ -36,9 +37,10 @@ bool spill_stays(const StageProgram *stage, const Entry *entry, int link);
 /* Does a list of this row read the kind, or make it? */
 bool spill_in_row(const Entry *entry, SavedKind kind);
 
-/* Where a link's block is in a memory, for a micro-batch by number. */
+/* Where a link's block is in a memory, for a micro-batch by number; back: on its way to backward.
+ */
 int64_t spill_address(const Program *program, const StageProgram *stage, int link, SavedKind kind,
-                      Memory memory, int number);
+                      Memory memory, int number, bool back);
 
 /* Places of the blocks of one kind of a chunk, whose offsets in a slot are known: device bytes from
  * `at` on, whose end it returns; sets far_bytes. */

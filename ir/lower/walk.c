@@ -95,19 +95,25 @@ void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, con
     step->operand[step->operands++] = (Operand){address, bytes, name, copy, write, read};
 }
 
+uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back)
+{
+    return walk_name(NAME_FETCHED, bucket, back && walk->stage->fetched_back > 0, 0);
+}
+
 /* A weight or an accumulator at its home, or where its bucket is whole for a while. */
-static uint64_t flat_name(const Walk *walk, const StageLink *link, const Copy *copy, int micro)
+static uint64_t flat_name(const Walk *walk, const StageLink *link, const Copy *copy, int micro,
+                          bool back)
 {
     int b = copy->param == NONE ? NONE : link->bucket[copy->param];
     const Bucket *bucket = b == NONE ? NULL : &walk->stage->buckets.at[b];
     if (bucket && copy->home == HOME_PARAM && bucket->fetch != NONE)
-        return walk_name(NAME_FETCHED, b, 0, 0);
+        return walk_fetched_name(walk, b, back);
     if (bucket && copy->home == HOME_ACC && bucket->buffer != NONE)
         return walk_name(NAME_BUFFER, b, 0, micro);
     return walk_name(NAME_STATIC, 0, 0, 0);
 }
 
-static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
+static uint64_t copy_name(const Walk *walk, int at, int id, int micro, bool back)
 {
     const StageLink *link = &walk->stage->link[at];
     const Copy *copy = &link->body->copies.at[id];
@@ -118,7 +124,7 @@ static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
                          link->body->graph->values.at[copy->value].out, micro);
     case HOME_PARAM:
     case HOME_ACC:
-        return flat_name(walk, link, copy, micro);
+        return flat_name(walk, link, copy, micro, back);
     case HOME_IN:
         return walk_name(NAME_EDGE, chain, 0, micro);
     case HOME_OUT:
@@ -142,12 +148,15 @@ static uint64_t copy_name(const Walk *walk, int at, int id, int micro)
 
 static void put_copy(Walk *walk, Step *step, int at, int id, int micro, bool read, bool write)
 {
-    const Copy *copy = &walk->stage->link[at].body->copies.at[id];
-    walk_operand(step, copy_address(walk->program, walk->stage, at, id, walk->round, micro),
+    const Body *body = walk->stage->link[at].body;
+    const Copy *copy = &body->copies.at[id];
+    bool back = step->inst && body_list_with(body, step->inst) > 0;
+    walk_operand(step, copy_address(walk->program, walk->stage, at, id, walk->round, micro, back),
                  copy->bytes,
                  copy_name(walk, at, id,
                            micro_number(walk->program, walk->round, micro) +
-                               (walk->evaluating ? EVALUATED : 0)),
+                               (walk->evaluating ? EVALUATED : 0),
+                           back),
                  copy, read, write);
 }
 
@@ -233,16 +242,18 @@ static void put_compute(Walk *walk, const Entry *entry)
     const Chunk *chunk = &stage->chunk[entry->chunk];
     if (entry->part == PART_F) {
         put_load(walk, entry);
+        walk_fetch_first(walk, entry);
         for (int i = chunk->begin; i < chunk->end; i++) {
-            walk_fetch(walk, entry, i, i == chunk->begin);
+            walk_fetch_ahead(walk, entry, i);
             put_list(walk, entry, i, &stage->link[i].body->forward);
             walk_spill(walk, entry, i);
         }
         return;
     }
     walk_spill(walk, entry, NONE);
+    walk_fetch_first(walk, entry);
     for (int i = chunk->end - 1; i >= chunk->begin; i--) {
-        walk_fetch(walk, entry, i, i == chunk->end - 1);
+        walk_fetch_ahead(walk, entry, i);
         walk_spill(walk, entry, i);
         if (entry->part != PART_W)
             put_list(walk, entry, i, &stage->link[i].body->backward);
@@ -260,18 +271,30 @@ static void put_pair(Walk *walk, const Entry *forward, const Entry *backward)
     const Pairing *pairing = entry_pairing(stage, forward);
     const Chunk *there = &stage->chunk[forward->chunk], *back = &stage->chunk[backward->chunk];
     put_load(walk, forward);
+    walk_fetch_first(walk, forward);
+    walk_fetch_first(walk, backward);
+    walk_spill(walk, backward, NONE);
     for (int i = 0; i < pairing->links; i++) {
         const PairLink *pair = &pairing->link[i];
+        int to = pair->forward == NONE ? NONE : row_link(there, true, pair->forward),
+            from = pair->backward == NONE ? NONE : row_link(back, false, pair->backward);
+        if (to != NONE)
+            walk_fetch_ahead(walk, forward, to);
+        if (from != NONE) {
+            walk_fetch_ahead(walk, backward, from);
+            walk_spill(walk, backward, from);
+        }
         for (int k = 0; k < pair->braid->n; k++) {
             const BraidInst *at = &pair->braid->inst[k];
             bool ahead = at->list == 0;
-            int link = ahead ? row_link(there, true, pair->forward)
-                             : row_link(back, false, pair->backward);
+            int link = ahead ? to : from;
             put_inst(walk, ahead ? forward : backward, link,
                      &body_list(stage->link[link].body, at->list)->at[at->inst]);
         }
-        if (pair->backward != NONE && pairing->part != PART_I)
-            walk_close(walk, backward, row_link(back, false, pair->backward));
+        if (to != NONE)
+            walk_spill(walk, forward, to);
+        if (from != NONE && pairing->part != PART_I)
+            walk_close(walk, backward, from);
     }
 }
 

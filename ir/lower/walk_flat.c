@@ -90,23 +90,24 @@ static int count_collectives(const Path *path)
 /* ---- weights on their way to a use ---- */
 
 /* Where a bucket's weights are for a use. */
-static Flat fetched_at(const Walk *walk, int index)
+static Flat fetched_at(const Walk *walk, int index, bool back)
 {
     const Bucket *bucket = &walk->stage->buckets.at[index];
     int width = dtype_bytes(walk->program->recipe->weight);
-    return (Flat){bucket->fetch - bucket->begin * width, walk_name(NAME_FETCHED, index, 0, 0)};
+    return (Flat){bucket_fetched(walk->stage, bucket, back) - bucket->begin * width,
+                  walk_fetched_name(walk, index, back)};
 }
 
 /* This rank's part of a bucket whose weights live in another memory, to its place in the buffer or
  * back. */
-static void put_weight_hop(Walk *walk, int index, bool in)
+static void put_weight_hop(Walk *walk, int index, bool in, bool back)
 {
     const Program *program = walk->program;
     const Bucket *bucket = &walk->stage->buckets.at[index];
     const Group *group = &walk->stage->groups.at[bucket->group];
     int width = dtype_bytes(program->recipe->weight);
     Flat home = at_home(weight_base(program, group, bucket, walk->coordinate)),
-         near = fetched_at(walk, index);
+         near = fetched_at(walk, index, back);
     int64_t begin = bucket_block_begin(program, bucket, &group->weight_share, walk->coordinate),
             count = bucket->elements / list_extent(&program->plan->mesh, &group->weight_share);
     Step *step = walk_put(walk, STEP_COPY, hop_stream(MEMORY_HBM, in));
@@ -115,7 +116,7 @@ static void put_weight_hop(Walk *walk, int index, bool in)
     put_flat(step, in ? &near : &home, width, begin, count, false, true);
 }
 
-static void fetch_bucket(Walk *walk, int index)
+static void fetch_bucket(Walk *walk, int index, bool back)
 {
     const StageProgram *stage = walk->stage;
     const Bucket *bucket = &stage->buckets.at[index];
@@ -123,11 +124,11 @@ static void fetch_bucket(Walk *walk, int index)
     int width = dtype_bytes(walk->program->recipe->weight);
     Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate) +
                         version_offset(stage, stage_version(stage, walk->round))),
-         whole = fetched_at(walk, index);
+         whole = fetched_at(walk, index, back);
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
     if (group->far) {
-        put_weight_hop(walk, index, true);
+        put_weight_hop(walk, index, true, back);
         home = whole; /* its part is there */
     }
     put_flat_moves(walk, STREAM_WEIGHT, index, &group->fetch, home, whole, 0, width, begin,
@@ -142,17 +143,23 @@ static void fetch_for(Walk *walk, bool forward, int link)
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         if (bucket->fetch != NONE && (forward ? bucket->close_link : bucket->open_link) == link)
-            fetch_bucket(walk, b);
+            fetch_bucket(walk, b, !forward);
     }
 }
 
-void walk_fetch(Walk *walk, const Entry *entry, int link, bool begins)
+void walk_fetch_first(Walk *walk, const Entry *entry)
+{
+    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
+    bool forward = entry->part == PART_F;
+    if (!entry->resumes)
+        fetch_for(walk, forward, forward ? chunk->begin : chunk->end - 1);
+}
+
+void walk_fetch_ahead(Walk *walk, const Entry *entry, int link)
 {
     const Chunk *chunk = &walk->stage->chunk[entry->chunk];
     bool forward = entry->part == PART_F;
     int next = forward ? link + 1 : link - 1;
-    if (begins && !entry->resumes)
-        fetch_for(walk, forward, link);
     if (next >= chunk->begin && next < chunk->end)
         fetch_for(walk, forward, next);
 }
@@ -403,7 +410,7 @@ static void put_weight(const Walk *walk, Step *step, bool newer)
     int width = dtype_bytes(walk->program->recipe->weight);
     bool in_place = stage->versions.n == 1;
     if (group->far) {
-        Flat near = fetched_at(walk, step->bucket);
+        Flat near = fetched_at(walk, step->bucket, false);
         if (!newer)
             put_flat(step, &near, width, step->from_element, step->count, true, true);
         return;
@@ -477,7 +484,7 @@ void walk_update(Walk *walk, int index)
     int64_t end = begin + bucket->share_elements, at = begin;
     put_hops(walk, index, true);
     if (group->far)
-        put_weight_hop(walk, index, true);
+        put_weight_hop(walk, index, true, false);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
     if (group->matrix != NONE)
@@ -496,7 +503,7 @@ void walk_update(Walk *walk, int index)
     }
     put_hops(walk, index, false);
     if (group->far) {
-        put_weight_hop(walk, index, false);
+        put_weight_hop(walk, index, false, false);
         CHECK(group->gather.n == 0);
         return;
     }

@@ -29,7 +29,7 @@ typedef enum {
     NAME_GRAD_EDGE,
     NAME_SAVED,
     NAME_TEMP,
-    NAME_FETCHED, /* weights of a bucket, gathered */
+    NAME_FETCHED, /* weights of a bucket, gathered; `copy`: for backward, where that is apart */
     NAME_BUFFER,  /* accumulators of a bucket, of one micro-batch */
     NAME_BLOCK,   /* saved values of a link, on their way or at home; `copy` is their kind */
     NAME_STATE    /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
@@ -37,6 +37,7 @@ typedef enum {
 
 /* `link` is that of the chain, or a bucket. */
 uint64_t walk_name(NameKind kind, int link, int copy, int micro);
+uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back);
 /* A Step of the current entry. */
 Step *walk_put(Walk *walk, StepKind kind, Stream stream);
 /* The same for an instruction of a body. */
@@ -50,9 +51,10 @@ void walk_spill(Walk *walk, const Entry *entry, int link);
 
 /* walk_flat.c: what happens to flat buckets. */
 
-/* Before a link runs: the weights of buckets that it is the first to use go on their way, one link
- * ahead. `begins`: it is the first link of its row. */
-void walk_fetch(Walk *walk, const Entry *entry, int link, bool begins);
+/* The weights of buckets that a link is the first of its row to use go on their way: before the row
+ * begins, those of its first link, unless they are there; ahead of a link, those of the next. */
+void walk_fetch_first(Walk *walk, const Entry *entry);
+void walk_fetch_ahead(Walk *walk, const Entry *entry, int link);
 /* Backward of a link is done: the gradients that are complete with it go on their way. */
 void walk_close(Walk *walk, const Entry *entry, int link);
 void walk_reduce(Walk *walk, int bucket);

@@ -23,9 +23,10 @@ static void put_hop(Walk *walk, const Entry *entry, int link, Memory near, bool 
         uint64_t name = walk_name(NAME_BLOCK, at->link, kind, number);
         for (int to = 0; to < 2; to++) {
             Memory memory = (Memory)(near + (in != to));
-            walk_operand(step,
-                         spill_address(program, walk->stage, link, (SavedKind)kind, memory, number),
-                         bytes, name, NULL, !to, to);
+            walk_operand(
+                step,
+                spill_address(program, walk->stage, link, (SavedKind)kind, memory, number, in),
+                bytes, name, NULL, !to, to);
         }
     }
 }

@@ -115,7 +115,7 @@ static void check_slots(const Program *program, int s, const Chunk *chunk, RingK
     for (int a = 0; a < m && ring->n; a++)
         for (int b = a + 1; b < m; b++) {
             int first[2], last[2];
-            if (ring_slot(ring, a) != ring_slot(ring, b))
+            if (ring_slot(ring, a, false) != ring_slot(ring, b, false))
                 continue;
             assert_true(
                 ring_life(program, &program->stage[s], chunk, kind, a, &first[0], &last[0]));
