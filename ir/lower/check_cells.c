@@ -106,8 +106,8 @@ static int bound_at(const Bounds *bounds, int n, int64_t address)
     return low;
 }
 
-/* What hops carry out of a memory is cut behind it as it is there. */
-static void mirror_bounds(CellRun *run, Bounds *bounds, Memory near)
+/* What hops carry from one memory to another is cut there as it is here. */
+static void mirror_bounds(CellRun *run, Bounds *bounds, Memory here, Memory there)
 {
     const Trace *trace = run->trace;
     int n = bounds->list.n;
@@ -115,7 +115,7 @@ static void mirror_bounds(CellRun *run, Bounds *bounds, Memory near)
         const TraceStep *step = &trace->steps.at[s];
         for (int k = 0; step_spills(step) && k + 1 < step->operands; k += 2) {
             const Operand *from = &trace->operands.at[step->operand + k], *to = from + 1;
-            if (address_memory(from->address) != near || address_memory(to->address) <= near)
+            if (address_memory(from->address) != here || address_memory(to->address) != there)
                 continue;
             int i = bound_at(bounds, n, from->address);
             for (; i < n && bounds->list.at[i] < from->address + from->bytes; i++)
@@ -165,8 +165,11 @@ static void cut_cells(CellRun *run)
         put_bound(run, &bounds, trace->operands.at[i].address + trace->operands.at[i].bytes);
     }
     qsort(bounds.list.at, (size_t)bounds.list.n, sizeof bounds.list.at[0], by_value);
-    for (int m = MEMORY_HBM; m < (int)trace->program->plan->memory[KEPT_SAVED]; m++)
-        mirror_bounds(run, &bounds, (Memory)m);
+    int home = (int)trace->program->plan->memory[KEPT_SAVED];
+    for (int m = MEMORY_HBM; m < home; m++)
+        mirror_bounds(run, &bounds, (Memory)m, (Memory)(m + 1));
+    for (int m = home; m > MEMORY_HBM; m--)
+        mirror_bounds(run, &bounds, (Memory)m, (Memory)(m - 1));
     run->begin = bounds.list.at;
     run->cells = bounds.list.n - 1;
     for (int i = 0; i <= run->cells; i++)

@@ -361,7 +361,7 @@ static void put_slots(Machine *machine, const Step *step)
     const StageProgram *stage = &machine->program->stage[step->stage];
     for (int k = 0; k < step->inst->ins; k++) {
         const Ring *ring = saved_ring(machine->program, stage, step->link, step->inst->in[k]);
-        if (!ring || ring->n < 2)
+        if (!ring || ring->n < 2 || ring->sides)
             continue;
         Site site = site_of(machine, MUTATE_SLOT, step);
         site.operand = k;

@@ -250,7 +250,6 @@ static void put_compute(Walk *walk, const Entry *entry)
         }
         return;
     }
-    walk_spill(walk, entry, NONE);
     walk_fetch_first(walk, entry);
     for (int i = chunk->end - 1; i >= chunk->begin; i--) {
         walk_fetch_ahead(walk, entry, i);
@@ -273,7 +272,6 @@ static void put_pair(Walk *walk, const Entry *forward, const Entry *backward)
     put_load(walk, forward);
     walk_fetch_first(walk, forward);
     walk_fetch_first(walk, backward);
-    walk_spill(walk, backward, NONE);
     for (int i = 0; i < pairing->links; i++) {
         const PairLink *pair = &pairing->link[i];
         int to = pair->forward == NONE ? NONE : row_link(there, true, pair->forward),

@@ -46,7 +46,7 @@ void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, con
                   bool read, bool write);
 
 /* walk_spill.c: saved values whose home is another memory, before a link of a row runs or behind
- * it; before the first link, link = NONE. */
+ * it. */
 void walk_spill(Walk *walk, const Entry *entry, int link);
 
 /* walk_flat.c: what happens to flat buckets. */

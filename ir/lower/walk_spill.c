@@ -31,18 +31,26 @@ static void put_hop(Walk *walk, const Entry *entry, int link, Memory near, bool 
     }
 }
 
-void walk_spill(Walk *walk, const Entry *entry, int link)
+/* Those around a place of the row; NONE: before its first. */
+static void put_hops(Walk *walk, const Entry *entry, int at)
 {
     const Chunk *chunk = &walk->stage->chunk[entry->chunk];
     bool in = entry->part != PART_F;
-    int links = chunk->end - chunk->begin, at = link == NONE ? NONE
-                                                : in         ? chunk->end - 1 - link
-                                                             : link - chunk->begin;
     Hop hop[MAX_HOPS];
-    int n = hops_around(walk->program->plan->memory[KEPT_SAVED], links, at, in, hop);
+    int n = hops_around(walk->program->plan->memory[KEPT_SAVED], chunk->end - chunk->begin, at, in,
+                        hop);
     for (int i = 0; i < n; i++) {
         int moved = in ? chunk->end - 1 - hop[i].bucket : chunk->begin + hop[i].bucket;
         if (!spill_stays(walk->stage, entry, moved))
             put_hop(walk, entry, moved, hop[i].near, in);
     }
+}
+
+void walk_spill(Walk *walk, const Entry *entry, int link)
+{
+    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
+    bool in = entry->part != PART_F;
+    if (in && link == chunk->end - 1)
+        put_hops(walk, entry, NONE);
+    put_hops(walk, entry, in ? chunk->end - 1 - link : link - chunk->begin);
 }

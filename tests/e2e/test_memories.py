@@ -31,6 +31,7 @@ HOMES = {
     "saved-dram": {"activation_home": "dram"},
     "saved-nvme": {"activation_home": "nvme"},
     "weights": {"weight_home": "dram"},
+    "apart": {"braid": 0},
     "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
     "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
 }
@@ -41,6 +42,10 @@ ROWS = [
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "all"]),
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram"]),
     ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-nvme"]),
+    # two rows in one: of one chunk, and of two
+    ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "hbm", "all"]),
+    ("braid dualpipev", {"pp": 2, "mbs": 1, "schedule": "dualpipev", "braid": 1}, "fp32",
+     ["apart", "saved-dram"]),
 ]
 
 
