@@ -11,7 +11,31 @@ typedef struct Account {
     const int *first_link;
     const Body **body; /* per class */
     StepTimes *times;
+    OrderTimes length;
 } Account;
+
+/* What a row waits for of weights that come and gradients that go, and of saved values on their
+ * way: of two in one all is said of the first. */
+static int64_t row_stall(const Account *account, const OrderRow *row)
+{
+    if (row->pair)
+        return row->pair == 1 ? account->length.pair_stall[row->chunk] : 0;
+    return family_chunk(account->family, account->first_link, row->chunk)->stall_ns[row->part];
+}
+
+static int64_t row_copied(const Account *account, const OrderRow *row)
+{
+    if (row->pair)
+        return row->pair == 1 ? account->length.pair_copied[row->chunk] : 0;
+    return family_chunk(account->family, account->first_link, row->chunk)->copied_ns[row->part];
+}
+
+/* How long a row takes without these waits, by itself. */
+static int64_t row_work(const Account *account, const OrderRow *row)
+{
+    const StageCost *cost = family_chunk(account->family, account->first_link, row->chunk);
+    return cost->ns[row->part] - cost->stall_ns[row->part] - cost->copied_ns[row->part];
+}
 
 static void add(Account *account, const Traffic *want, int stage, int64_t count, int64_t bytes,
                 int64_t ns, int64_t exposed_ns)
@@ -106,8 +130,9 @@ static void share_overlap(Account *account, int stage)
         }
 }
 
-static void add_rows(Account *account, const OrderTimes *length, const int64_t *end)
+static void add_rows(Account *account, const int64_t *end)
 {
+    const OrderTimes *length = &account->length;
     const Order *order = account->family->order;
     const Cluster *cluster = account->family->problem->cluster;
     int ranks = mesh_ranks(&account->family->mesh);
@@ -124,7 +149,8 @@ static void add_rows(Account *account, const OrderTimes *length, const int64_t *
         int64_t ready = order_ready(length, row, end);
         if (row->pair == 1)
             account->times->stage[s].spent_ns[SPENT_BLOCK] -=
-                length->time[PART_F][c] + length->time[row[1].part][row[1].chunk] - length->pair[c];
+                row_work(account, &row[0]) + row_work(account, &row[1]) -
+                (length->pair[c] - length->pair_stall[c] - length->pair_copied[c]);
         int64_t fetched = num_larger(start - num_larger(clock[s], ready), 0);
         int64_t gap = start - clock[s] - fetched;
         bool copies = account->family->memory[KEPT_SAVED] != MEMORY_HBM;
@@ -257,7 +283,7 @@ static Homed homed_of(const Account *account, int chunk)
         homed.there[row->part != PART_F] +=
             row->begins == BEGINS_THERE || row->begins == BEGINS_OWN;
         homed.scatters += adds;
-        homed.stall += cost->stall_ns[row->part];
+        homed.stall += row_stall(account, row);
         homed.fold += adds ? cost->fold_ns : 0;
     }
     for (int b = 0; b < cost->buckets; b++)
@@ -293,8 +319,7 @@ static void add_spills(Account *account, const OrderRow *row)
     const Family *family = account->family;
     int begin = account->first_link[row->chunk], end = account->first_link[row->chunk + 1];
     int stays = row->turns ? SPILL_STAYS : 0;
-    const StageCost *cost = family_chunk(account->family, account->first_link, row->chunk);
-    int64_t exposed = cost->copied_ns[row->part];
+    int64_t exposed = row_copied(account, row);
     account->times->stage[row->stage].spent_ns[SPENT_COPY] += exposed;
     for (int i = begin; i < end - stays; i++) {
         int64_t bytes = spill_hop_bytes(family, i, row->part, i == begin, i == end - 1);
@@ -392,17 +417,19 @@ StepTimes *account_plan(Arena *arena, Family *family, const int *first_link)
     *times = (StepTimes){.stages = stages, .stage = ARENA_ARRAY(arena, StageTimes, stages)};
     Arena *scratch = arena_new("account");
     int classes = family->deck->net->classes.n;
-    Account account = {arena, family, first_link, ARENA_ARRAY(scratch, const Body *, classes),
-                       times};
+    Account account = {.arena = arena,
+                       .family = family,
+                       .first_link = first_link,
+                       .body = ARENA_ARRAY(scratch, const Body *, classes),
+                       .times = times};
     for (int c = 0; c < classes; c++)
         account.body[c] = deck_body(scratch, family->deck, c);
     int64_t *end = ARENA_ARRAY(scratch, int64_t, family->order->n);
     times->step_ns = family_segment(family, first_link, end);
-    OrderTimes length;
-    family_lengths(family, first_link, &length);
+    family_lengths(family, first_link, &account.length);
     for (int c = 0; c < family->order->chunks; c++)
         add_links(&account, c);
-    add_rows(&account, &length, end);
+    add_rows(&account, end);
     StageEnd at[MAX_STAGES];
     family_ends(family, first_link, end, at);
     for (int i = 0; i < family->order->n && family->memory[KEPT_SAVED] != MEMORY_HBM; i++)

@@ -36,6 +36,8 @@ static void put_row(const Putting *put, int stage, const Row *row, int pair, int
                                         .pair = (int8_t)pair,
                                         .before = before};
     order->pairs[stage] = order->pairs[stage] || pair > 0;
+    if (pair == 2 && order->row[order->n - 2].chunk == row->chunk)
+        order->meets[row->chunk] = true;
 }
 
 /* The next row of a stage, or two in one; how many, 0 when it waits. */
@@ -83,7 +85,7 @@ static int64_t hop_to(const OrderTimes *times, const OrderRow *row)
 
 static int64_t gap_before(const OrderTimes *times, const OrderRow *row)
 {
-    return times->gap[row->begins][row->part][row->chunk];
+    return row->pair ? 0 : times->gap[row->begins][row->part][row->chunk];
 }
 
 static int64_t received(const OrderTimes *times, const OrderRow *row, const int64_t *end)
@@ -112,7 +114,7 @@ void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_en
     int64_t clock[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
-        int64_t start = clock[row->stage] + (row->pair == 2 ? 0 : gap_before(times, row));
+        int64_t start = clock[row->stage] + gap_before(times, row);
         start = num_larger(start, order_ready(times, row, ret_end));
         clock[row->stage] = ret_end[i] = start + order_length(times, row);
     }
@@ -296,8 +298,10 @@ static void find_begins(Order *order)
         OrderRow *last = before[row->stage];
         bool turns =
             last && last->chunk == row->chunk && (last->part == PART_F) != (row->part == PART_F);
-        row->begins = !last ? BEGINS_STAGE : turns ? BEGINS_THERE : BEGINS_ANEW;
-        if (turns && row->part == PART_B && row->micro == last->micro) {
+        bool resumes = turns && !order->pairs[row->stage]; /* weights of the two lie apart */
+        row->begins = !last ? BEGINS_STAGE : resumes ? BEGINS_THERE : BEGINS_ANEW;
+        if (turns && row->part == PART_B && row->micro == last->micro &&
+            !order->meets[row->chunk]) {
             row->turns = last->turns = true;
             order->turns[row->chunk]++;
             row->begins = BEGINS_OWN;
@@ -325,6 +329,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     order->turns = ARENA_ARRAY(arena, int, order->chunks);
     order->pairs = ARENA_ARRAY(arena, bool, order->stages);
+    order->meets = ARENA_ARRAY(arena, bool, order->chunks);
     for (int ring = 0; ring < RING_COUNT; ring++)
         order->slots[ring] = ARENA_ARRAY(arena, int, order->chunks);
     Arena *scratch = arena_new("order");

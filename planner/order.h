@@ -37,6 +37,7 @@ typedef struct Order {
     const Schedule *turn; /* where steps flow: one turn, of which the rows are a short run */
     const int *holder;    /* [chunks] */
     bool *pairs;          /* [stages] some of its rows are two in one */
+    bool *meets;          /* [chunks] some of these are a forward and a backward of the chunk */
     bool splits;          /* some backward is in two parts */
     OrderRow *row;        /* in an order that respects all dependencies */
     int *turns;           /* per chunk: whole backwards that are the next row after their forward */
@@ -52,9 +53,12 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule);
 typedef struct OrderTimes {
     int64_t time[PART_COUNT][MAX_CHUNKS];
     /* Of two rows in one, by the chunk of the forward: all, from its start to the forward's end,
-     * and to when what the backward receives is asked for. */
+     * and to when what the backward receives is asked for; of all, waits for weights to come and
+     * gradients to go, and for saved values that live elsewhere. */
     int64_t pair[MAX_CHUNKS], pair_forward[MAX_CHUNKS], pair_lead[MAX_CHUNKS];
-    int64_t gap[BEGINS_COUNT][PART_COUNT][MAX_CHUNKS]; /* at least, behind the row before it */
+    int64_t pair_stall[MAX_CHUNKS], pair_copied[MAX_CHUNKS];
+    int64_t gap[BEGINS_COUNT][PART_COUNT][MAX_CHUNKS]; /* at least, behind the row before it; of two
+                                                          in one it is part of their length */
     int64_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
 } OrderTimes;
 

@@ -57,7 +57,7 @@ static const Body **bodies_of(Arena *scratch, const PairShelf *shelf, const Pair
 }
 
 PairTimes pair_row_times(PairShelf *shelf, const PairRow *forward, const PairRow *backward,
-                         PartKind part)
+                         PartKind part, PairStep *ret_step, int *ret_steps)
 {
     Arena *scratch = arena_new("pair");
     const Pairing *pairing =
@@ -71,8 +71,15 @@ PairTimes pair_row_times(PairShelf *shelf, const PairRow *forward, const PairRow
             times.lead = times.ns + card->run.backward;
         if (link->forward != NONE)
             times.forward = times.ns + card->run.forward;
-        times.ns += i == 0 ? card->run.ns : card->next_ns;
+        int64_t ns = i == 0 ? card->run.ns : card->next_ns;
+        times.ns += ns;
+        if (ret_step)
+            ret_step[i] = (PairStep){link->forward, link->backward, ns,
+                                     card->run.forward < ns ? card->run.forward : ns,
+                                     card->run.backward < ns ? card->run.backward : 0};
     }
+    if (ret_step)
+        *ret_steps = pairing->links;
     times.forward = times.forward < times.ns ? times.forward : times.ns;
     arena_free(scratch);
     return times;

@@ -27,7 +27,14 @@ typedef struct PairTimes {
     int64_t forward; /* from the start: the forward's result is there, */
     int64_t lead;    /* and what the backward receives is asked for */
 } PairTimes;
+/* One pair of links of the two, counted in each row's own order, or NONE; what it adds, when in
+ * that the forward's link ends and the backward's begins. */
+typedef struct PairStep {
+    int forward, backward;
+    int64_t ns, forward_ns, lead_ns;
+} PairStep;
+/* ret_step: NULL, or room for the links of both; ret_steps then is how many there are. */
 PairTimes pair_row_times(PairShelf *shelf, const PairRow *forward, const PairRow *backward,
-                         PartKind part);
+                         PartKind part, PairStep *ret_step, int *ret_steps);
 
 #endif

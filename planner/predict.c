@@ -24,7 +24,7 @@ static int64_t *time_pairs(Arena *scratch, const Plan *plan, const Net *net, con
             int there = row[0].chunk, back = row[1].chunk;
             PairRow forward = pair_row(scratch, net, first[there], first[there + 1], true),
                     backward = pair_row(scratch, net, first[back], first[back + 1], false);
-            ns[there] = pair_row_times(shelf, &forward, &backward, row[1].part).ns;
+            ns[there] = pair_row_times(shelf, &forward, &backward, row[1].part, NULL, NULL).ns;
         }
     return ns;
 }

@@ -78,11 +78,18 @@ static bool ring_away(const Family *family, int ring)
            family_spills(family, (SavedKind)(ring - RING_SAVED));
 }
 
+/* What blocks that live elsewhere pass through; a forward and a backward that run as one have
+ * places of their own. */
+static int64_t passing_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
+{
+    return cost->spill_bytes[memory] * (family->order->meets[chunk] ? 2 : 1);
+}
+
 /* Of the slots of one chunk; what a neighbour on the same stage reads has no ring of its own. */
 static int64_t ring_bytes(const Family *family, const StageCost *cost, int chunk)
 {
     const Order *order = family->order;
-    int64_t bytes = cost->spill_bytes[MEMORY_HBM];
+    int64_t bytes = passing_bytes(family, cost, chunk, MEMORY_HBM);
     for (int ring = 0; ring < RING_COUNT; ring++) {
         if (ring_away(family, ring))
             continue;
@@ -106,7 +113,7 @@ static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk,
     for (int ring = 0; ring < RING_COUNT; ring++)
         if (ring_away(family, ring) && memory == family->memory[KEPT_SAVED])
             bytes += cost->stride[ring] * family->order->slots[ring][chunk];
-    return bytes + cost->spill_bytes[memory];
+    return bytes + passing_bytes(family, cost, chunk, memory);
 }
 
 bool stage_fits_far(const Family *family, const StageCost *cost, int chunk)
@@ -158,8 +165,10 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         fetched = num_larger(fetched, cost->fetched_bytes);
         buffers = num_larger(buffers, cost->buffer_bytes);
     }
-    if (family->order->pairs[stage]) /* temps of two rows lie apart */
+    if (family->order->pairs[stage]) { /* temps of two rows lie apart, and weights for a use */
         scratch = num_larger(scratch, forward + backward);
+        fetched *= 2;
+    }
     if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
         bytes.state = state_slots_bytes(family, buckets, field);
     bytes.transients = 4 * pass + scratch + fetched + buffers;

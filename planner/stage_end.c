@@ -194,7 +194,7 @@ void family_hops(const Family *family, OrderTimes *ret)
     }
 }
 
-/* What a row takes beside its links: data, and homes that are cut. */
+/* What a row takes beside its links: data, and homes that are cut or elsewhere. */
 static int64_t beside_links(Family *family, const int *first_link, int chunk, PartKind part)
 {
     const StageCost *cost = family_chunk(family, first_link, chunk);
@@ -223,26 +223,47 @@ static PairShelf *new_pairs(Family *family)
     return pair_shelf_new(family->arena, &family->deck->pricer, body);
 }
 
+static PairedRun paired_run(Family *family, const int *first_link, const OrderRow *row)
+{
+    int c = row->chunk, begin = family_begin(family, first_link[c], first_link[c + 1]);
+    return (PairedRun){family_chunk(family, first_link, c), begin,
+                       begin + first_link[c + 1] - first_link[c], row->part};
+}
+
+static void fill_pair(Family *family, const int *first_link, const OrderRow *row, OrderTimes *ret)
+{
+    Arena *scratch = arena_new("pair");
+    const Net *net = family->deck->net;
+    int there = row[0].chunk, back = row[1].chunk, steps;
+    PairRow forward = pair_row(scratch, net, first_link[there], first_link[there + 1], true),
+            backward = pair_row(scratch, net, first_link[back], first_link[back + 1], false);
+    PairStep *step = ARENA_ARRAY(scratch, PairStep, forward.n + backward.n);
+    PairTimes times = pair_row_times(family->pairs, &forward, &backward, row[1].part, step, &steps);
+    PairedRun run[2] = {paired_run(family, first_link, &row[0]),
+                        paired_run(family, first_link, &row[1])};
+    bool follows = there == back && row[0].micro == row[1].micro + 1;
+    PairWaits waits = stage_pair_waits(family, run, follows, step, steps);
+    int64_t before = beside_links(family, first_link, there, PART_F) -
+                     run[0].cost->stall_ns[PART_F] - run[0].cost->copied_ns[PART_F],
+            waited = waits.stall + waits.fold + waits.copied;
+    ret->pair[there] = times.ns + before + waited;
+    ret->pair_forward[there] = times.forward + before + waited;
+    ret->pair_lead[there] = times.lead + before;
+    ret->pair_stall[there] = waits.stall;
+    ret->pair_copied[there] = waits.copied;
+    arena_free(scratch);
+}
+
 static void fill_pairs(Family *family, const int *first_link, OrderTimes *ret)
 {
-    Arena *scratch = arena_new("pairs");
     for (int i = 0; i < family->order->n; i++) {
         const OrderRow *row = &family->order->row[i];
         if (row->pair != 1 || ret->pair[row->chunk])
             continue;
         if (!family->pairs)
             family->pairs = new_pairs(family);
-        int there = row[0].chunk, back = row[1].chunk;
-        const Net *net = family->deck->net;
-        PairRow forward = pair_row(scratch, net, first_link[there], first_link[there + 1], true),
-                backward = pair_row(scratch, net, first_link[back], first_link[back + 1], false);
-        PairTimes times = pair_row_times(family->pairs, &forward, &backward, row[1].part);
-        int64_t before = beside_links(family, first_link, there, PART_F);
-        ret->pair[there] = times.ns + before + beside_links(family, first_link, back, row[1].part);
-        ret->pair_forward[there] = times.forward + before;
-        ret->pair_lead[there] = times.lead + before;
+        fill_pair(family, first_link, row, ret);
     }
-    arena_free(scratch);
 }
 
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret)

@@ -188,6 +188,30 @@ static void close_buckets(HomeRow *row, int i)
     }
 }
 
+/* What link i, which takes `ns`, waits for; resumes: its weights are there from the row before. */
+static void begin_link(HomeRow *row, int i, int64_t ns, bool resumes)
+{
+    if (!resumes)
+        fetch_weights(row, i);
+    if (row->adds)
+        claim_buffers(row, i, ns / 2); /* some are made early, some late */
+    int64_t ready = spill_run_begin(row->spill, row->part, row->turns, i, row->clock);
+    row->copied += ready - row->clock;
+    row->clock = ready;
+}
+
+static void end_link(HomeRow *row, int i)
+{
+    int64_t done = spill_run_end(row->spill, row->part, row->turns, i, row->clock);
+    row->copied += done - row->clock;
+    row->clock = done;
+    for (int b = next_last(row->ends, row->forward, i, NONE); b != NONE;
+         b = next_last(row->ends, row->forward, i, b))
+        row->used[b] = row->clock;
+    if (row->adds)
+        close_buckets(row, i);
+}
+
 /* resumes: the row before it ended at its first link, and the weights of that are there. ret_late,
  * per link: how much later than without homes its work begins. */
 static void run_row(HomeRow *row, bool resumes, int begin, int end, const int64_t *adds,
@@ -195,23 +219,10 @@ static void run_row(HomeRow *row, bool resumes, int begin, int end, const int64_
 {
     for (int k = 0; k < end - begin; k++) {
         int i = row->forward ? begin + k : end - 1 - k;
-        if (k > 0 || !resumes)
-            fetch_weights(row, i);
-        if (row->adds)
-            claim_buffers(row, i, adds[i - begin] / 2); /* some are made early, some late */
-        int64_t ready = spill_run_begin(row->spill, row->part, row->turns, i, row->clock);
-        row->copied += ready - row->clock;
-        row->clock = ready;
+        begin_link(row, i, adds[i - begin], k == 0 && resumes);
         ret_late[i - begin] = row->stall + row->fold + row->copied;
         row->clock += adds[i - begin];
-        int64_t done = spill_run_end(row->spill, row->part, row->turns, i, row->clock);
-        row->copied += done - row->clock;
-        row->clock = done;
-        for (int b = next_last(row->ends, row->forward, i, NONE); b != NONE;
-             b = next_last(row->ends, row->forward, i, b))
-            row->used[b] = row->clock;
-        if (row->adds)
-            close_buckets(row, i);
+        end_link(row, i);
     }
 }
 
@@ -237,6 +248,24 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
     return row;
 }
 
+/* A row of `part` before which nothing has run. */
+static HomeRow first_row(Arena *scratch, const Family *family, const StageCost *cost,
+                         const Ends *ends, int end, PartKind part)
+{
+    int64_t bytes;
+    return (HomeRow){.cost = cost,
+                     .ends = ends,
+                     .weights = place_area(scratch, family, cost, end, true, &bytes),
+                     .gradients = place_area(scratch, family, cost, end, false, &bytes),
+                     .part = part,
+                     .forward = part == PART_F,
+                     .adds = part == PART_B || part == PART_W,
+                     .spill = spill_run_new(scratch, family, ends->begin, end),
+                     .micros = family->order->micros,
+                     .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+}
+
 static bool any_cut(const StageCost *cost)
 {
     bool any = false;
@@ -254,15 +283,34 @@ static HomeRow rested_row(Arena *scratch, const HomeRow *before, PartKind part)
     return row;
 }
 
+/* Rows of one part, each behind its like, where none begins with weights of the one before. */
+static void run_alike(Arena *scratch, const HomeRow *first, int begin, int end,
+                      int64_t *const own[PART_COUNT], HomeRow *ret, HomeRow *ret_rest,
+                      int64_t *const *ret_late)
+{
+    for (int part = 0; part < PART_COUNT; part++) {
+        HomeRow before = row_behind(scratch, first, (PartKind)part);
+        run_row(&before, false, begin, end, own[part], ret_late[part]);
+        ret[part] = row_behind(scratch, &before, (PartKind)part);
+        run_row(&ret[part], false, begin, end, own[part], ret_late[part]);
+        ret_rest[part] = ret[part];
+        if (!first->spill)
+            continue;
+        ret_rest[part] = rested_row(scratch, &before, (PartKind)part);
+        run_row(&ret_rest[part], false, begin, end, own[part], ret_late[part]);
+    }
+}
+
 /* Rows in the steady state, each behind one of the other direction: forward and backward take
  * turns. ret_rest: the same where something else held the rows up. ret_late[part],
  * per link, of these. */
-static void run_rows(Arena *scratch, HomeRow *first, int begin, int end,
+static void run_rows(Arena *scratch, const HomeRow *begun, int begin, int end,
                      int64_t *const own[PART_COUNT], HomeRow *ret, HomeRow *ret_rest,
                      int64_t *const *ret_late)
 {
-    run_row(first, true, begin, end, own[PART_F], ret_late[PART_F]);
-    HomeRow back = row_behind(scratch, first, PART_B);
+    HomeRow first = *begun;
+    run_row(&first, true, begin, end, own[PART_F], ret_late[PART_F]);
+    HomeRow back = row_behind(scratch, &first, PART_B);
     run_row(&back, true, begin, end, own[PART_B], ret_late[PART_B]);
     ret[PART_F] = row_behind(scratch, &back, PART_F);
     run_row(&ret[PART_F], true, begin, end, own[PART_F], ret_late[PART_F]);
@@ -279,7 +327,7 @@ static void run_rows(Arena *scratch, HomeRow *first, int begin, int end,
     ret[PART_B].stall += behind;
     for (int part = 0; part < PART_COUNT; part++) {
         ret_rest[part] = ret[part];
-        if (!first->spill)
+        if (!first.spill)
             continue;
         ret_rest[part] = rested_row(scratch, part == PART_F ? &back : &ret[PART_F], (PartKind)part);
         run_row(&ret_rest[part], true, begin, end, own[part], ret_late[part]);
@@ -304,13 +352,16 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
                      .micros = family->order->micros,
                      .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    bool pairs = false;
+    for (int s = 0; s < family->order->stages; s++)
+        pairs = pairs || family->order->pairs[s];
     first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
     first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
     HomeRow row[PART_COUNT], rest[PART_COUNT];
     int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int part = 0; part < PART_COUNT; part++)
         late[part] = ARENA_ARRAY(scratch, int64_t, end - begin);
-    run_rows(scratch, &first, begin, end, own, row, rest, late);
+    (pairs ? run_alike : run_rows)(scratch, &first, begin, end, own, row, rest, late);
     for (int part = 0; part < PART_COUNT; part++) {
         bool forward = part == PART_F;
         HomeRow next = row_behind(scratch, &row[part], (PartKind)part);
@@ -334,6 +385,70 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
     }
     cost->transient_bytes += cost->fetched_bytes + cost->buffer_bytes;
     arena_free(scratch);
+}
+
+/* ---- two rows in one ---- */
+
+/* The other row of the two goes on where this one is: they share the streams. */
+static void hand_over(const HomeRow *from, HomeRow *to)
+{
+    to->clock = from->clock;
+    to->weight_stream = from->weight_stream;
+    to->gradient_stream = from->gradient_stream;
+    to->carry_stream = from->carry_stream;
+}
+
+/* A pair of links; all that a link waits for holds up both. */
+static void run_step(HomeRow row[2], const int link[2], const PairStep *step)
+{
+    HomeRow *ahead = &row[0], *back = &row[1];
+    if (link[0] != NONE)
+        begin_link(ahead, link[0], step->forward_ns, false);
+    hand_over(ahead, back);
+    back->clock += step->lead_ns;
+    if (link[1] != NONE)
+        begin_link(back, link[1], step->ns - step->lead_ns, false);
+    hand_over(back, ahead);
+    ahead->clock += step->forward_ns - step->lead_ns;
+    if (link[0] != NONE)
+        end_link(ahead, link[0]);
+    hand_over(ahead, back);
+    back->clock += step->ns - step->forward_ns;
+    if (link[1] != NONE)
+        end_link(back, link[1]);
+    hand_over(back, ahead);
+}
+
+PairWaits stage_pair_waits(const Family *family, const PairedRun run[2], bool follows,
+                           const PairStep *step, int steps)
+{
+    PairWaits waits = {0};
+    if (!any_cut(run[0].cost) && !any_cut(run[1].cost) && family->memory[KEPT_SAVED] == MEMORY_HBM)
+        return waits;
+    Arena *scratch = arena_new("pair");
+    Ends ends[2];
+    HomeRow row[2];
+    for (int side = 0; side < 2; side++) {
+        const PairedRun *at = &run[side];
+        ends[side] = ends_of(scratch, at->cost, at->begin, at->end);
+        row[side] = first_row(scratch, family, at->cost, &ends[side], at->end, at->part);
+    }
+    for (int turn = 0; turn < 3; turn++) { /* until what is on its way is so as in every one */
+        if (follows)
+            spill_run_follow(row[1].spill, row[0].spill);
+        for (int k = 0; k < steps; k++) {
+            int ahead = step[k].forward, back = step[k].backward;
+            int link[2] = {ahead == NONE ? NONE : run[0].begin + ahead,
+                           back == NONE ? NONE : run[1].end - 1 - back};
+            run_step(row, link, &step[k]);
+        }
+        waits =
+            (PairWaits){row[0].stall + row[1].stall, row[1].fold, row[0].copied + row[1].copied};
+        for (int side = 0; side < 2; side++)
+            row[side] = row_behind(scratch, &row[side], row[side].part);
+    }
+    arena_free(scratch);
+    return waits;
 }
 
 /* ---- moves of flat buckets ---- */

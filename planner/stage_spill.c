@@ -18,6 +18,7 @@ struct SpillRun {
     int64_t *used;                 /* when a row's link was done with its block on the device */
     int64_t lane[MEMORY_COUNT][2]; /* of the hops out of a memory, and into it */
     int64_t *end[MEMORY_COUNT][2]; /* of the last hop of each link */
+    bool follows;                  /* the hops out are those of a forward beside it */
 };
 
 SpillRun *spill_run_new(Arena *scratch, const Family *family, int begin, int end)
@@ -78,6 +79,14 @@ SpillRun *spill_run_behind(Arena *scratch, const SpillRun *before, int64_t clock
     return run;
 }
 
+void spill_run_follow(SpillRun *run, const SpillRun *forward)
+{
+    for (int m = MEMORY_HBM; run && m < (int)run->home; m++)
+        run->end[m][false] = forward->end[m][false];
+    if (run)
+        run->follows = true;
+}
+
 /* Do the blocks of two links share bytes of a memory? */
 static bool meet(const SpillRun *run, Memory memory, int a, int b)
 {
@@ -96,7 +105,7 @@ static int64_t free_from(const SpillRun *run, Memory memory, int link, bool comp
     for (int j = 0; j < run->links; j++) {
         if (!meet(run, memory, link, j))
             continue;
-        at = num_larger(at, run->end[memory][false][j]);
+        at = run->follows ? at : num_larger(at, run->end[memory][false][j]);
         if (memory == MEMORY_HBM)
             at = computed ? num_larger(at, run->used[j]) : at;
         else

@@ -11,6 +11,9 @@ typedef struct SpillRun SpillRun;
 SpillRun *spill_run_new(Arena *scratch, const Family *family, int begin, int end);
 /* The same for the row behind one that ended at `clock`. */
 SpillRun *spill_run_behind(Arena *scratch, const SpillRun *before, int64_t clock);
+/* Of a backward that runs beside a forward of the same chunk: their places lie apart, but what it
+ * brings is what the forward before that one has taken away. */
+void spill_run_follow(SpillRun *run, const SpillRun *forward);
 /* A link of a row would begin at `clock`: when its block is there, or free. turns: as
  * Entry.turns. */
 int64_t spill_run_begin(SpillRun *run, PartKind part, bool turns, int link, int64_t clock);

@@ -137,8 +137,12 @@ static void draw_pins(Draw *d)
     draw_stages(d, pp);
     Rng aside = d->rng; /* what follows is drawn as without it */
     bool pairs = strstr(d->pins, "=1f1b") || strstr(d->pins, "=dualpipev");
-    if (pairs && !strstr(d->pins, "zero=3") && rng_draw(&aside, 2))
+    if (pairs && rng_draw(&aside, 2))
         put_number(d, "braid", 1);
+    static const char *const away[] = {"activation_home=dram", "activation_home=nvme",
+                                       "weight_home=dram"};
+    if (pairs && rng_draw(&aside, 3) == 0)
+        put_pin(d, away[rng_draw(&aside, 3)]);
     d->batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
     d->sequence = tp * cp * (1 + draw(d, 3));
     d->sequence = d->sequence < 4 ? 4 * d->sequence : d->sequence;
