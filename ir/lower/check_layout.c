@@ -73,11 +73,11 @@ static void put_away_regions(RegionList *list, const StageProgram *stage, int c)
 {
     const Chunk *chunk = &stage->chunk[c];
     for (int kind = 0; kind < SAVED_KINDS; kind++) {
-        const Ring *ring = &chunk->away[kind];
-        int64_t between = chunk->between[kind].stride * chunk->between[kind].n;
+        const Ring *ring = &chunk->away[kind], *between = &chunk->between[kind];
+        int64_t area = between->stride * between->n;
         put_region(list, REGION_AWAY, kind, ring->base, ring->stride * ring->n);
-        put_region(list, REGION_AWAY, kind, chunk->between[kind].base, between);
-        for (int i = list->n - (ring->stride > 0) - (between > 0); i < list->n; i++)
+        put_region(list, REGION_AWAY, kind, between->base, area);
+        for (int i = list->n - (ring->stride > 0) - (area > 0); i < list->n; i++)
             list->at[i].chunk = c;
     }
 }
@@ -475,13 +475,10 @@ static bool check_buffers(Check *check, const StageProgram *stage)
             bucket->open_link != high)
             good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",
                                stage->index, b);
-        int64_t end =
-            bucket->fetch + bucket->elements * dtype_bytes(check->program->recipe->weight);
+        int64_t bytes = bucket->elements * dtype_bytes(check->program->recipe->weight);
         if (stage->fetched_back && bucket->fetch != NONE &&
-            end > stage->fetched + stage->fetched_back)
-            good = check_fault(check,
-                               "stage %d: weights of bucket %d for forward and for backward share "
-                               "bytes",
+            bucket->fetch + bytes > stage->fetched + stage->fetched_back)
+            good = check_fault(check, "stage %d: forward and backward share bucket %d's weights",
                                stage->index, b);
         for (int other = 0; other < b; other++)
             good &= check_apart(check, stage, other, b);

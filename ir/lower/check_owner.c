@@ -94,8 +94,7 @@ static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *
                    dtype_bytes(trace->program->recipe->weight));
 }
 
-/* The same of weights that are whole for a use: that of forward or of backward, as the address of
- * some of them says. */
+/* The same of weights that are whole for a use: of backward, where they are at its addresses. */
 static int64_t fetched_at(const Trace *trace, const Bucket *bucket, int64_t address)
 {
     const StageProgram *stage = trace->stage;

@@ -250,6 +250,38 @@ static void test_deadlock(void **state)
     program_each(check_deadlock);
 }
 
+/* ---- two rows in one ---- */
+
+/* Both on the bytes of one: weights that are whole for a use, saved values on their way. */
+static void check_sides(Arena *arena, Program *program, int at)
+{
+    (void)arena;
+    CheckReport report;
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        int64_t back = stage->fetched_back;
+        stage->fetched_back = 0;
+        if (back && program_holds(program, NULL, &report))
+            fail_msg("case %d: weights of both rows in one buffer are not seen", at);
+        stage->fetched_back = back;
+        Ring *ring = &stage->chunk[0].ring[RING_SAVED];
+        ring->n -= ring->sides;
+        bool sides = ring->sides;
+        ring->sides = false;
+        if (sides && program_holds(program, NULL, &report))
+            fail_msg("case %d: saved values of both rows in one place are not seen", at);
+        ring->n += sides;
+        ring->sides = sides;
+        assert_true(back || stage->pairings.n == 0 || program->plan->weight_atoms == 0);
+    }
+}
+
+static void test_sides(void **state)
+{
+    (void)state;
+    program_each(check_sides);
+}
+
 /* ---- groups, buckets, bodies ---- */
 
 static void expect_broken(const Program *program, int at, const char *what)
@@ -372,10 +404,15 @@ static void test_broken_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest group[] = {
-        cmocka_unit_test(test_short_rings),           cmocka_unit_test(test_overlapping_regions),
-        cmocka_unit_test(test_overlaps_seen_by_name), cmocka_unit_test(test_swapped_messages),
-        cmocka_unit_test(test_missing_entries),       cmocka_unit_test(test_deadlock),
-        cmocka_unit_test(test_broken_buckets),        cmocka_unit_test(test_broken_bodies),
+        cmocka_unit_test(test_short_rings),
+        cmocka_unit_test(test_overlapping_regions),
+        cmocka_unit_test(test_overlaps_seen_by_name),
+        cmocka_unit_test(test_swapped_messages),
+        cmocka_unit_test(test_missing_entries),
+        cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_sides),
+        cmocka_unit_test(test_broken_buckets),
+        cmocka_unit_test(test_broken_bodies),
     };
     return cmocka_run_group_tests(group, NULL, NULL) != 0;
 }
