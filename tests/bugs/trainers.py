@@ -49,7 +49,7 @@ class Trainers:
         if not folder.exists():
             plan = e2e.plan(self.shop.path / "model.json", PLANS[name],
                             self.shop.path / f"{name}.plan.json", BATCH, SEQ)
-            e2e.build(plan, folder, self.shop.cache, "--no-check", flags="-O1")
+            e2e.build(plan, folder, self.shop.cache, "--no-check")
         return folder
 
     def place(self, name):
@@ -113,8 +113,7 @@ def without_wait(jobs, name, number):
     at = waits[number * (len(waits) - 1) // 3]
     (broken / "trainer.c").write_text(text[:at.start()] + text[at.end():])
     (broken / "trainer").unlink()
-    env = e2e.environment(CC=f"python3 {e2e.HERE / 'cached_cc.py'}",
-                          LPLAN_E2E_CACHE=str(jobs.shop.cache), LPLAN_E2E_FLAGS="-O1")
+    env = e2e.compiles(jobs.shop.cache)
     e2e.command("sh", broken / "build.sh", env=env, timeout=120)
     return broken, at.group(0).strip()
 
@@ -354,8 +353,7 @@ def devices(jobs):
     other = jobs.shop.path / "unknown"
     shutil.copytree(folder, other)
     (other / "trainer.c").write_text(unknown)
-    env = e2e.environment(CC=f"python3 {e2e.HERE / 'cached_cc.py'}",
-                          LPLAN_E2E_CACHE=str(jobs.shop.cache), LPLAN_E2E_FLAGS="-O1")
+    env = e2e.compiles(jobs.shop.cache)
     e2e.command("sh", other / "build.sh", env=env, timeout=120)
     log = jobs.run("both", 2, folder=other)
     if any(r["mfu"] is not None for r in log):

@@ -5,7 +5,7 @@
 
 The command of a trainer's build.sh is taken apart: one object per source, with the very flags that it
 gives. Objects of runtime/ are kept in DIR under a hash of the command, the compiler and every file of
-runtime/; trainer.c is compiled each time, with LPLAN_E2E_FLAGS behind its flags (-O1 where many trainers
+runtime/; trainer.c is compiled each time, with LPLAN_E2E_FLAGS behind its flags (-Og where many trainers
 of tiny models are compiled). Any other command goes to the compiler as it is."""
 import hashlib
 import os

@@ -126,7 +126,7 @@ class Failures:
         for name, pins in {**PLANS, "flow": FLOW}.items():
             plan = e2e.plan(model, pins, shop.path / f"{name}.json", 8, 16)
             self.trainer[name] = shop.path / name
-            e2e.build(plan, self.trainer[name], shop.cache, "--no-check", flags="-O1")
+            e2e.build(plan, self.trainer[name], shop.cache, "--no-check")
 
     def log(self, name):
         return self.shop.path / "logs" / name

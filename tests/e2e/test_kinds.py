@@ -59,11 +59,11 @@ STEPS, BATCH, SEQ = 5, 4, 16
 
 
 def build(shop, kind, name, pins):
-    """The folder of a plan and its trainer; -O1, for what is compared is meaning and placement."""
+    """The folder of a plan and its trainer."""
     place = shop.path / f"{kind}-{name.replace(' ', '')}"
     place.mkdir()
     plan = e2e.plan(GOLDEN / "kinds" / kind / "config.json", pins, place / "plan.json", BATCH, SEQ)
-    e2e.build(plan, place / "trainer", shop.cache, "--no-check", flags="-O1")
+    e2e.build(plan, place / "trainer", shop.cache, "--no-check")
     return place
 
 

@@ -68,7 +68,7 @@ class Memories:
         plan = json.loads(path.read_text())
         plan["bucket_bytes"] = BUCKET_BYTES
         path.write_text(json.dumps(plan))
-        e2e.build(path, place / "trainer", self.shop.cache, "--no-check", flags="-O1")
+        e2e.build(path, place / "trainer", self.shop.cache, "--no-check")
         return place
 
     def train(self, place, how, *more, steps=STEPS):
@@ -159,8 +159,7 @@ class Memories:
         if max(fits["predicted"]["peak_bytes"]) + margin > memory:
             raise Failed(f"{fits['predicted']} does not fit {memory}")
         for name in ("near", "far"):
-            e2e.build(place / f"{name}.json", place / name / "trainer", self.shop.cache, "--no-check",
-                      flags="-O1")
+            e2e.build(place / f"{name}.json", place / name / "trainer", self.shop.cache, "--no-check")
             plans[name] = self.train(place / name, "run")
         if plans["near"] != plans["far"]:
             raise Failed(f"other bits: {plans}")

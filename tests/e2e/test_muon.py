@@ -84,7 +84,7 @@ class Bench:
         place.mkdir()
         plan = e2e.plan(self.shop.path / "llama.json", pins, place / "plan.json", BATCH, SEQ,
                         optimizer="muon")
-        e2e.build(plan, place / "trainer", self.shop.cache, *(["--no-check"] if pins else []), flags="-O1")
+        e2e.build(plan, place / "trainer", self.shop.cache, *(["--no-check"] if pins else []))
         return place
 
     def train(self, place, how, *more, steps=STEPS, lr=LR, decay=DECAY, data=None):

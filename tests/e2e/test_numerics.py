@@ -72,7 +72,7 @@ class Bench:
         plan = e2e.plan(self.shop.path / f"{one['model']}.json", one["pins"], place / "plan.json",
                         one["batch"], SEQ, recipe)
         check = [] if recipe != "fp32" and e2e.ranks_of(one["pins"]) == 1 else ["--no-check"]
-        return place, e2e.build(plan, place / "trainer", self.shop.cache, *check, flags="-O1")
+        return place, e2e.build(plan, place / "trainer", self.shop.cache, *check)
 
     def order(self, recipe, one):
         key = recipe, one["title"]
@@ -179,7 +179,7 @@ class Bench:
             kept += sum(home != "none" for home in each["saved"].values())
             each["saved"] = {name: "none" for name in each["saved"]}
         (again / "plan.json").write_text(json.dumps(plan))
-        e2e.build(again / "plan.json", again / "trainer", self.shop.cache, "--no-check", flags="-O1")
+        e2e.build(again / "plan.json", again / "trainer", self.shop.cache, "--no-check")
         for there in (place, again):
             self.train(there, "bits", "--virtual", "--dump-grads", there / "bits.grads", "--save",
                        there / "bits.weights", steps=3)

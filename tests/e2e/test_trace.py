@@ -71,7 +71,7 @@ def check(shop, name, pins):
     e2e.lplan("plan", place / "config.json", e2e.HOST, "--gpus", e2e.ranks_of(pins), "--global-batch", 8,
               "--seq", 16, "--recipe", "fp32", "--pin", e2e.pin_text(pins), "-o", place / "plan.json",
               "--trace", place / "predicted.json", "--quiet")
-    e2e.build(place / "plan.json", place / "trainer", shop.cache, "--no-check", flags="-O1")
+    e2e.build(place / "plan.json", place / "trainer", shop.cache, "--no-check")
     e2e.train(place / "trainer", place / "log", "--data", e2e.text_file(shop.path / "text"), "--steps", STEP + 2,
               "--trace", place / "measured.json")
     trace = json.loads((place / "measured.json").read_text())

@@ -43,7 +43,7 @@ class Sample:
         ranks = ranks_of(pins)
         e2e.lplan("plan", MODELS / f"{model}.json", e2e.HOST, "--gpus", ranks, "--global-batch", batch,
                   "--seq", seq, "--recipe", "fp32", "--pin", pins, "-o", f"{place}.plan.json", "--quiet")
-        e2e.build(f"{place}.plan.json", place, self.shop.cache, "--no-check", flags="-O1")
+        e2e.build(f"{place}.plan.json", place, self.shop.cache, "--no-check")
         return place
 
     def run(self, place, how, *more, seed=11):
