@@ -380,18 +380,6 @@ static bool is_printable(Diag *diag, const Program *program, const TrainerOption
         diag_help(diag, "plan with --recipe fp32, bf16 or fp16");
         return false;
     }
-    bool cuts = false;
-    for (int i = 0; i < program->stages; i++)
-        cuts = cuts || stage_fetches(&program->stage[i]) || stage_scatters(&program->stage[i]);
-    if (program->flows && cuts) {
-        diag_error(
-            diag, NO_SPAN,
-            "schedule %s keeps versions of the weights, and no trainer keeps them of weights "
-            "or gradients that are cut",
-            schedule_text[program->plan->schedule]);
-        diag_help(diag, "plan with --pin zero=1 or zero=0");
-        return false;
-    }
     if (options->gemm_bf16 && recipe->activation != DT_F32) {
         diag_error(diag, NO_SPAN, "--gemm bf16 is for plans in fp32; this one stores %s",
                    recipe->name);

@@ -418,9 +418,10 @@ static const char *address_text(BodyPrinter *p, int id)
                             trainer_data(p->t, body_value(p, id)->out));
     }
     case HOME_PARAM:
-        return arena_printf(arena, "arena_at(s, %s%s->weight%s[%s])",
-                            p->t->program->flows ? "s->version + " : "", p->link,
-                            p->t->apart && p->which > 0 ? "_back" : "",
+        return arena_printf(arena, "%s(s, %s->weight%s[%s])",
+                            p->t->program->flows && !trainer_is_matrix(p->t, p->class) ? "weight_at"
+                                                                                       : "arena_at",
+                            p->link, p->t->apart && p->which > 0 ? "_back" : "",
                             trainer_param(p->t, p->class, copy->param));
     case HOME_ACC:
         if (copy->param == NONE)

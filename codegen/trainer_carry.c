@@ -86,11 +86,14 @@ void trainer_print_carry(Trainer *t, Emit *out, int s)
 {
     if (!stage_carries(&t->program->stage[s]))
         return;
-    emit_comment(out, "Brings this rank's part of a bucket's weights from the host's memory to its "
-                      "place among them for a use, or takes it home.");
+    bool flows = t->program->flows;
+    emit_comment(out,
+                 "Brings this rank's part of a bucket's weights%s from the host's memory to its "
+                 "place among them for a use, or takes it home.",
+                 flows ? " of a version" : "");
     const StageProgram *stage = &t->program->stage[s];
-    emit_open_function(out, "static void stage%d_carry(State *s, int b, bool in%s)", s,
-                       trainer_back(stage, ", bool back"));
+    emit_open_function(out, "static void stage%d_carry(State *s, int b, bool in%s%s)", s,
+                       trainer_back(stage, ", bool back"), flows ? ", int64_t version" : "");
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out, "if (!group->far)");
@@ -103,7 +106,9 @@ void trainer_print_carry(Trainer *t, Emit *out, int s)
               stage->fetched_back
                   ? arena_printf(t->arena, " + (back ? %lldL : 0)", (long long)stage->fetched_back)
                   : "");
-    emit_line(out, "LpReal *home = lp_home_weight(s->rank->dram, s->index, group, bucket, begin);");
+    emit_line(out,
+              "LpReal *home = lp_home_weight(s->rank->dram%s, s->index, group, bucket, begin);",
+              flows ? " + version" : "");
     emit_line(out, "const LpHop lane = in ? LP_COPY_IN : LP_COPY_OUT;");
     emit_open(out, "if (in)");
     trainer_print_carry_waits(t, out, s, PLACE_CARRY, 0);
@@ -121,16 +126,17 @@ void trainer_print_carry_in(Trainer *t, Emit *out, int s)
 {
     if (!stage_carries(&t->program->stage[s]))
         return;
-    emit_line(out, "stage%d_carry(s, b, true%s);", s,
-              trainer_back(&t->program->stage[s], ", false"));
+    emit_line(out, "stage%d_carry(s, b, true%s%s);", s,
+              trainer_back(&t->program->stage[s], ", false"), t->program->flows ? ", older" : "");
     emit_line(out, "lp_wait(&s->carry[LP_COPY_IN][b]);");
 }
 
 void trainer_print_carry_out(Trainer *t, Emit *out, int s)
 {
     if (stage_carries(&t->program->stage[s]))
-        emit_line(out, "stage%d_carry(s, b, false%s);", s,
-                  trainer_back(&t->program->stage[s], ", false"));
+        emit_line(out, "stage%d_carry(s, b, false%s%s);", s,
+                  trainer_back(&t->program->stage[s], ", false"),
+                  t->program->flows ? ", newer" : "");
 }
 
 /* The address that puts a bucket's weights where they were brought to, as homes are counted. */

@@ -1,6 +1,7 @@
 /* trainer_flow.c - a trainer whose steps flow into each other: versions of weights, the world's sum
  * that nobody waits for, and the run from drain to drain. */
 #include "codegen/trainer.h"
+#include "ir/lower/state.h"
 
 void trainer_print_flow_state(Emit *out)
 {
@@ -48,6 +49,29 @@ static int depth(const Trainer *t)
     return most;
 }
 
+/* Homes have versions one behind the other; what is brought together for a use lies elsewhere. */
+static void print_weight_at(Trainer *t, Emit *out)
+{
+    Str homes = str_new(t->arena);
+    for (int s = 0; s < t->program->stages; s++) {
+        const Ring *versions = &t->program->stage[s].versions;
+        bool near = address_memory(versions->base) == MEMORY_HBM;
+        str_putf(&homes, "%s%lldL", s ? ", " : "",
+                 (long long)(near ? versions->base + versions->stride : 0));
+    }
+    emit_comment(out, "Weights of the version that the row at work reads, at home or where they "
+                      "were brought together for it.");
+    emit_open_function(out, "static inline void *weight_at(const State *s, int64_t address)");
+    if (trainer_fetches(t)) {
+        emit_line(out, "static const int64_t homes[] = {%s}; /* their end, by stage */", homes.at);
+        emit_line(out, "if (address >= homes[s->rank->stage])");
+        emit_line(out, "    return arena_at(s, address);");
+    }
+    emit_line(out, "return arena_at(s, s->version + address);");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
 void trainer_print_flow_helpers(Trainer *t, Emit *out)
 {
     emit_comment(out, "Is this a step of the run since the last drain? Steps and micro-batches "
@@ -62,6 +86,7 @@ void trainer_print_flow_helpers(Trainer *t, Emit *out)
     emit_line(out, "return (updates > 0 ? updates %% n : 0) * stride;");
     emit_close(out, "");
     emit_blank(out);
+    print_weight_at(t, out);
     Str pairs = str_new(t->arena);
     for (int s = 0; s < t->program->stages; s++)
         str_putf(&pairs, "%s%d", s ? ", " : "", t->program->stage[s].pair.n);
@@ -115,6 +140,15 @@ void trainer_print_version(Trainer *t, Emit *out, int s)
         emit_line(out, "s->version = 0;");
 }
 
+void trainer_print_versions(Trainer *t, Emit *out, int s)
+{
+    const Ring *versions = &t->program->stage[s].versions;
+    static const char *const name[] = {"older", "newer"}, *const step[] = {"step", "step + 1"};
+    for (int k = 0; k < 2; k++)
+        emit_line(out, "const int64_t %s = version_at(%s, %d, %lldL);", name[k], step[k],
+                  versions->n, (long long)versions->stride);
+}
+
 void trainer_print_world(Trainer *t, Emit *out, int s)
 {
     emit_comment(out, "The world's sum of loss and norm of a step, which nobody waits for until "
@@ -139,14 +173,15 @@ static void print_turns(Trainer *t, Emit *out, int s)
     emit_line(out, "}");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
-    if (stage->delay > 0) {
-        emit_line(out,
-                  "memmove(arena_at(s, %lldL), arena_at(s, %lldL + version_at(s->steps, %d, "
-                  "%lldL)), %lldL);",
-                  (long long)stage->versions.base, (long long)stage->versions.base,
-                  stage->delay + 1, (long long)stage->versions.stride,
-                  (long long)stage->versions.stride);
-    }
+    trainer_print_hops_end(t, out);
+    trainer_print_carry_end(t, out);
+    if (stage->delay == 0)
+        return;
+    const Ring *versions = &stage->versions;
+    long long base = address_offset(versions->base), stride = versions->stride;
+    const char *memory = trainer_carries(t) ? "s->rank->dram" : "s->arena";
+    emit_line(out, "memmove(%s + %lldL, %s + %lldL + version_at(s->steps, %d, %lldL), %lldL);",
+              memory, base, memory, base, versions->n, stride, stride);
 }
 
 void trainer_print_flow_run(Trainer *t, Emit *out, const char *begin)

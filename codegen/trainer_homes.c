@@ -127,7 +127,7 @@ static void print_fetch_path(Trainer *t, Emit *out, const Group *group)
 }
 
 /* Copies and collectives of a bucket. */
-static void print_together(Trainer *t, Emit *out, int s)
+static void print_together(Trainer *t, Emit *out, int s, const char *version)
 {
     const StageProgram *stage = &t->program->stage[s];
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
@@ -136,7 +136,9 @@ static void print_together(Trainer *t, Emit *out, int s)
     emit_line(out, "LpEvent *event = &s->fetch[b];");
     emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, cut);");
     emit_line(out, "int64_t count = lp_block_count(bucket, cut), from = begin - bucket->begin;");
-    emit_line(out, "const LpReal *own = lp_home_weight(s->arena, s->index, group, bucket, begin);");
+    emit_line(out,
+              "const LpReal *own = lp_home_weight(s->arena%s, s->index, group, bucket, begin);",
+              t->program->flows ? " + s->version" : "");
     if (stage->fetched_back)
         emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch + (back ? %lldL : 0));",
                   (long long)stage->fetched_back);
@@ -144,7 +146,7 @@ static void print_together(Trainer *t, Emit *out, int s)
         emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch);");
     if (trainer_carries(t)) {
         emit_open(out, "if (group->far)");
-        emit_line(out, "stage%d_carry(s, b, true%s);", s, trainer_back(stage, ", back"));
+        emit_line(out, "stage%d_carry(s, b, true%s%s);", s, trainer_back(stage, ", back"), version);
         emit_line(out, "own = whole + from;");
         emit_line(out, "if (cut.ranks)");
         emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
@@ -197,13 +199,14 @@ static void print_fetch(Trainer *t, Emit *out, int s)
         emit_comment(out, "`back`: of backward, for a row may hold those of forward as well.");
     emit_open_function(out, "static void stage%d_fetch(State *s, int b%s)", s,
                        trainer_back(stage, ", bool back"));
+    const char *version = t->program->flows ? ", s->version" : "";
     bool together = false;
     for (int g = 0; g < stage->groups.n; g++)
         together = together || stage->groups.at[g].fetch.n > 0;
     if (together)
-        print_together(t, out, s);
+        print_together(t, out, s, version);
     else
-        emit_line(out, "stage%d_carry(s, b, true%s);", s, trainer_back(stage, ", back"));
+        emit_line(out, "stage%d_carry(s, b, true%s%s);", s, trainer_back(stage, ", back"), version);
     emit_close(out, "");
     emit_blank(out);
     print_fetch_ahead(t, out, s);
@@ -274,7 +277,8 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
                   "memset(flat + (gap->begin - bucket->begin), 0, (size_t)gap->elements * 4);");
         emit_close(out, "");
     }
-    if (trainer_bucket_waits(t, out, s, PLACE_SCATTER))
+    /* steps that flow: weights of the bucket may be under way */
+    if (trainer_bucket_waits(t, out, s, PLACE_SCATTER) || t->program->flows)
         emit_line(out, "lp_wait(event);");
     emit_open(out, "switch (bucket->group)");
     for (int g = 0; g < stage->groups.n; g++) {

@@ -208,7 +208,10 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
     static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
     switch (entry->kind) {
     case ENTRY_COMPUTE:
-        emit_line(out, "%s_%s(s, %s%s);", chunk, part[entry->part], number,
+        emit_line(out, "%s_%s(s, %s%s%s);", chunk, part[entry->part], number,
+                  !stage_fetches(&t->program->stage[s]) ? ""
+                  : entry->resumes                      ? ", true"
+                                                        : ", false",
                   !trainer_spills(t) ? ""
                   : entry->turns     ? ", true"
                                      : ", false");

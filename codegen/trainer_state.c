@@ -133,6 +133,10 @@ static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
                   s);
         emit_line(out, "    continue;");
     }
+    if (trainer_has_matrices(stage)) { /* they have one moment */
+        emit_line(out, "if (stage%d_groups[stage%d_buckets[b].group].matrix && field == 1)", s, s);
+        emit_line(out, "    continue;");
+    }
     const char *near_at = arena_printf(t->arena, "stage%d_state(s, b, field, %d)", s, (int)near);
     const char *far_at = arena_printf(t->arena, "stage%d_state(s, b, field, %d)", s, (int)near + 1);
     emit_line(out, "pieces[count].to = %s;", in ? near_at : far_at);

@@ -97,7 +97,7 @@ static const char *without_dead_tail(Trainer *t, const char *text)
 }
 
 /* Where the moves of a path begin, when homes are cut. */
-static void print_cut_start(Emit *out, int s, bool gather)
+static void print_cut_start(Emit *out, int s, bool gather, bool flows)
 {
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (gather) {
@@ -110,7 +110,8 @@ static void print_cut_start(Emit *out, int s, bool gather)
         emit_line(out, "int64_t count = lp_block_count(bucket, cut);");
     }
     if (gather)
-        emit_line(out, "LpReal *flat = lp_home_weight(s->arena, s->index, group, bucket, begin);");
+        emit_line(out, "LpReal *flat = lp_home_weight(s->arena%s, s->index, group, bucket, begin);",
+                  flows ? " + newer" : "");
     else
         emit_line(out, "float *flat = lp_home(s->arena, group->gradient, s->index, bucket, cut, "
                        "begin);");
@@ -144,11 +145,12 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
         emit_open_function(out, "static void stage%d_%s(State *s, int b, int64_t field%s)", s, name,
                            narrow ? ", LpDtype dtype" : "");
     else
-        emit_open_function(out, "static void stage%d_%s(State *s, int b)", s, name);
+        emit_open_function(out, "static void stage%d_%s(State *s, int b%s)", s, name,
+                           gather && t->program->flows ? ", int64_t newer" : "");
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "LpEvent *event = &s->bucket[b];");
     if (any_cut(t)) {
-        print_cut_start(out, s, gather);
+        print_cut_start(out, s, gather, t->program->flows);
     } else if (gather) {
         emit_line(out, "int64_t count = bucket->share_elements;");
         if (narrow) {
@@ -361,7 +363,7 @@ static void print_gather_call(Trainer *t, Emit *out, int s)
 {
     const char *where = t->program->flows ? "group->weight + newer" : "group->weight";
     if (any_cut(t))
-        emit_line(out, "stage%d_gather(s, b);", s);
+        emit_line(out, "stage%d_gather(s, b%s);", s, t->program->flows ? ", newer" : "");
     else if (is_narrow(t))
         emit_line(out, "stage%d_gather(s, b, %s, %s);", s, where,
                   dtype_constant(t->program->recipe->weight));
@@ -385,6 +387,8 @@ static void print_update(Trainer *t, Emit *out, int s)
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (trainer_bucket_waits(t, out, s, PLACE_UPDATE))
         emit_line(out, "lp_wait(&s->bucket[b]);");
+    if (flows)
+        trainer_print_versions(t, out, s);
     trainer_print_carry_in(t, out, s);
     emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);", s);
     emit_line(out, "const LpOptions *o = s->rank->options;");
@@ -396,25 +400,22 @@ static void print_update(Trainer *t, Emit *out, int s)
                *near = trainer_state_away(t) || trainer_carries(t) ? "&near_" : "";
     trainer_print_near(t, out, s);
     trainer_print_carry_near(t, out, s);
+    const char *group = arena_printf(t->arena, "%sgroup", near);
+    if (flows && !trainer_carries(t)) {
+        emit_line(out,
+                  "const LpGroup next = lp_next_version(s->arena, s->index, %s, %sbucket, begin, "
+                  "older, newer);",
+                  group, near);
+        group = "&next";
+    }
     if (trainer_has_matrices(stage)) {
         emit_line(out, scaled ? "if (!s->skipped && group->matrix)" : "if (group->matrix)");
-        emit_line(out, "    stage%d_matrices(s, %sgroup, %sbucket, begin);", s, near, near);
+        emit_line(out, "    stage%d_matrices(s, %s, %sbucket, begin);", s, group, near);
     }
     if (scaled)
         emit_line(out, "if (!s->skipped)");
-    if (flows) {
-        emit_line(out, "const int64_t older = version_at(step, %d, %lldL);", stage->delay + 1,
-                  (long long)stage->versions.stride);
-        emit_line(out, "const int64_t newer = version_at(step + 1, %d, %lldL);", stage->delay + 1,
-                  (long long)stage->versions.stride);
-        emit_line(out,
-                  "const LpGroup next = lp_next_version(s->arena, group, bucket, begin, older, "
-                  "newer, %d);",
-                  dtype_bytes(t->program->recipe->weight));
-        emit_line(out, "lp_update_share(s->arena, &next, bucket, begin, adam);");
-    } else
-        emit_line(out, "%slp_update_%s(%s, %sgroup, %sbucket, begin, adam);", scaled ? "    " : "",
-                  how, where, near, near);
+    emit_line(out, "%slp_update_%s(%s, %s, %sbucket, begin, adam);", scaled ? "    " : "", how,
+              where, group, near);
     trainer_print_hops_out(t, out, s);
     trainer_print_carry_out(t, out, s);
     if (stage_communicates(stage, true))

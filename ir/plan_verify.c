@@ -200,27 +200,6 @@ static bool verify_flow(const Verify *v)
                          name, plan->job.recipe));
         diag_help(v->diag, "plan with --recipe bf16, or with schedule=%s", keeps);
     }
-    if (plan->job.muon.steps > 0) {
-        good = fault(v, at,
-                     SAY(v,
-                         "schedule %s keeps versions of the weights, which steps of whole matrices "
-                         "do not write",
-                         name));
-        diag_help(v->diag, "plan with --optimizer adamw, or with schedule=%s", keeps);
-    }
-    if (plan->memory[KEPT_WEIGHTS] != MEMORY_HBM) {
-        good =
-            fault(v, at, SAY(v, "schedule %s keeps versions of the weights, on the device", name));
-        diag_help(v->diag, "plan with --pin weight_home=hbm, or with schedule=%s", keeps);
-    }
-    if (plan->memory[KEPT_STATE] != MEMORY_HBM) {
-        good = fault(v, at,
-                     SAY(v,
-                         "schedule %s lets updates overlap, and state in %s passes through slots "
-                         "one update after another",
-                         name, memory_text[plan->memory[KEPT_STATE]]));
-        diag_help(v->diag, "plan with --pin optimizer_home=hbm, or with schedule=%s", keeps);
-    }
     for (int p = 0; p < v->net->params.n; p++) {
         const NetParam *param = &v->net->params.at[p];
         int home[2] = {0, 0};
@@ -269,10 +248,6 @@ static bool verify_far_weights(const Verify *v)
                   SAY(v, "weights in %s must be cut over the ranks that cut the optimizer's state",
                       memory_text[plan->memory[KEPT_WEIGHTS]]));
         diag_help(v->diag, "plan with zero=3 (cut both), or zero=0 (neither)");
-    }
-    if (plan->job.muon.steps > 0) {
-        good = fault(v, at, SAY(v, "steps of whole matrices find weights on the device"));
-        diag_help(v->diag, "plan with --optimizer adamw, or with weight_home=hbm");
     }
     return good;
 }

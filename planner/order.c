@@ -296,8 +296,9 @@ static void find_begins(Order *order)
     for (int i = 0; i < order->n; i++) {
         OrderRow *row = &order->row[i];
         OrderRow *last = before[row->stage];
-        bool turns =
-            last && last->chunk == row->chunk && (last->part == PART_F) != (row->part == PART_F);
+        bool turns = last && last->chunk == row->chunk &&
+                     (last->part == PART_F) != (row->part == PART_F) &&
+                     last->micro / order->micros == row->micro / order->micros;
         bool resumes = turns && !order->pairs[row->stage]; /* weights of the two lie apart */
         row->begins = !last ? BEGINS_STAGE : resumes ? BEGINS_THERE : BEGINS_ANEW;
         if (turns && row->part == PART_B && row->micro == last->micro &&

@@ -40,8 +40,6 @@ static bool is_possible(const Space *space, const Pins *pins)
     divided.range = space->pins->range;
     if (divided.ranges > 0 && !parts_possible(problem, &divided))
         return false;
-    if (info->flows && pins->home[KEPT_STATE] > MEMORY_HBM && space->pins->home[KEPT_STATE] < 0)
-        return false; /* nor weights, which leave after state */
     if (pins->braid > 0 && !info->braids)
         return false;
     if (pins->table)
@@ -133,15 +131,14 @@ static void add_experts(Space *space, Pins *pins)
 }
 
 /* Weights leave the device after state, where each rank takes home what it has stepped. */
-static bool weights_may(const Space *space, const Pins *pins)
+static bool weights_may(const Pins *pins)
 {
-    bool even = pins->dp * pins->cp == 1 || pins->zero == 0 ||
-                (pins->zero == 3 && pins->shard <= SHARD_NODE);
-    return even && space->problem->job.muon.steps == 0;
+    return pins->dp * pins->cp == 1 || pins->zero == 0 ||
+           (pins->zero == 3 && pins->shard <= SHARD_NODE);
 }
 
 /* Homes in other memories: what a pin says, else the device's and those that the problem allows,
- * one memory for all that leaves the device. Nothing waits for state where steps flow: it stays. */
+ * one memory for all that leaves the device. */
 static void add_homes(Space *space, Pins *pins)
 {
     const Problem *problem = space->problem;
@@ -156,8 +153,7 @@ static void add_homes(Space *space, Pins *pins)
                 good = good && (!away || (pin < 0 && allowed));
             }
             if (set >> KEPT_WEIGHTS & 1)
-                good =
-                    good && far == MEMORY_DRAM && set >> KEPT_STATE & 1 && weights_may(space, pins);
+                good = good && far == MEMORY_DRAM && set >> KEPT_STATE & 1 && weights_may(pins);
             if (good)
                 add_experts(space, pins);
         }

@@ -208,7 +208,7 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 /* Do the weights of a group live in another memory? */
 static bool is_far(const Family *family, const StageGroup *group)
 {
-    return family->memory[KEPT_WEIGHTS] != MEMORY_HBM && !group->matrix && !group->whole;
+    return family->memory[KEPT_WEIGHTS] != MEMORY_HBM && !group->whole;
 }
 
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,

@@ -142,10 +142,10 @@ int family_pair_bytes(const Family *family);
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 
 /* Planner of hops (stage_hops.c): when the updates of these buckets end that begin at `begin` with
- * all state on its way from the start of the step; the bytes of a field of a share as hops carry
- * it; the bytes of a device's slots. */
+ * all state on its way from the start of the step, and when the last of them has been stepped; the
+ * bytes of a field of a share as hops carry it; the bytes of a device's slots. */
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
-                         int64_t begin);
+                         int64_t begin, int64_t *ret_stepped);
 int64_t share_state_bytes(const Family *family, int64_t elements);
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);
 /* What a bucket's share carries on a hop, by and by the stage's slots and homes. */
@@ -168,7 +168,8 @@ typedef struct StageEnd {
     int64_t world_ns;  /* the reduction of all ranks, */
     int64_t world_end; /* which ends here for everyone */
     int64_t copy_ns;   /* of update_ns: more than with all state on the device */
-    int64_t update_ns; /* from the clip coefficient to its last gather's end */
+    int64_t step_ns;   /* from the clip coefficient to its last update, */
+    int64_t update_ns; /* and to its last gather's end */
 } StageEnd;
 /* Returns the end of the step. */
 int64_t family_ends(Family *family, const int *first_link, const int64_t *row_end, StageEnd *ret);

@@ -105,11 +105,18 @@ int64_t stage_bytes(const Family *family, const StageCost *cost, int chunk)
     return cost->fixed_bytes + ring_bytes(family, cost, chunk);
 }
 
+/* Weights of stale steps are kept. */
+static int family_versions(const Family *family, int stage)
+{
+    return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
+}
+
 /* What a chunk has in a memory behind the device's; slots of state on its way are not counted. */
 static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
 {
     int64_t bytes = memory == family->memory[KEPT_STATE] ? cost->home_bytes : 0;
-    bytes += memory == family->memory[KEPT_WEIGHTS] ? cost->far_weight_bytes : 0;
+    if (memory == family->memory[KEPT_WEIGHTS])
+        bytes += cost->far_weight_bytes * family_versions(family, family->order->holder[chunk]);
     for (int ring = 0; ring < RING_COUNT; ring++)
         if (ring_away(family, ring) && memory == family->memory[KEPT_SAVED])
             bytes += cost->stride[ring] * family->order->slots[ring][chunk];
@@ -133,12 +140,6 @@ bool family_fits_far(const Family *family, const StageBytes *bytes)
         fits = fits &&
                (bytes->far[m] == 0 || bytes->far[m] <= family->problem->cluster->store[m].bytes);
     return fits;
-}
-
-/* Weights of stale steps are kept. */
-static int family_versions(const Family *family, int stage)
-{
-    return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
 }
 
 StageBytes family_bytes(Family *family, const int *first_link, int stage)

@@ -134,10 +134,12 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
                 gather = num_larger(gather, compute) + bucket->gather_ns;
         }
     }
+    ret->step_ns = compute;
     ret->update_ns = num_larger(compute, gather);
     ret->copy_ns = 0;
     if (family->memory[KEPT_STATE] != MEMORY_HBM || family->memory[KEPT_WEIGHTS] != MEMORY_HBM) {
-        int64_t end = stage_update_end(family, buckets.at, buckets.n, begin) - begin;
+        int64_t end = stage_update_end(family, buckets.at, buckets.n, begin, &ret->step_ns) - begin;
+        ret->step_ns -= begin;
         ret->copy_ns = end - ret->update_ns;
         ret->update_ns = end;
     }
@@ -281,18 +283,39 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret)
     fill_pairs(family, first_link, ret);
 }
 
-/* A turn of the steady state: each stage's rows, and behind them its own gradients and update. */
+/* Rows of a turn with what they wait for behind the row before them, on average: `ret` per part and
+ * chunk. */
+static void steady_lengths(const Order *order, const OrderTimes *times,
+                           int64_t ret[PART_COUNT][MAX_CHUNKS])
+{
+    int64_t gaps[PART_COUNT][MAX_CHUNKS] = {{0}};
+    for (int i = 0; i < order->n; i++) {
+        const OrderRow *row = &order->row[i];
+        if (row->micro / order->micros ==
+            order->stages) /* a step that has some before and behind */
+            gaps[row->part][row->chunk] += times->gap[row->begins][row->part][row->chunk];
+    }
+    for (int part = 0; part < PART_COUNT; part++)
+        for (int c = 0; c < order->chunks; c++)
+            ret[part][c] = times->time[part][c] + gaps[part][c] / order->micros;
+}
+
+/* A turn of the steady state: each stage's rows, and behind them its own gradients and update,
+ * whose results nobody waits for where weights are stale. */
 static int64_t steady_segment(const Family *family, const OrderTimes *times, const StageEnd *ends)
 {
     const Order *order = family->order;
     RowTimes rows = {.hop = 0};
+    int64_t lengths[PART_COUNT][MAX_CHUNKS];
+    steady_lengths(order, times, lengths);
     for (int part = 0; part < (order->splits ? PART_COUNT : PART_I); part++)
-        rows.time[part] = times->time[part];
+        rows.time[part] = lengths[part];
     for (int c = 0; c + 1 < order->chunks; c++)
         rows.hop = num_larger(rows.hop, num_larger(times->hop_forward[c], times->hop_backward[c]));
     int64_t between[MAX_STAGES];
     for (int s = 0; s < order->stages; s++)
-        between[s] = ends[s].norm - ends[s].row_end + ends[s].update_ns;
+        between[s] = ends[s].norm - ends[s].row_end +
+                     (order->turn->delay[s] > 0 ? ends[s].step_ns : ends[s].update_ns);
     Arena *scratch = arena_new("steady");
     int64_t period = schedule_steady(scratch, order->turn, &rows, between, NULL);
     arena_free(scratch);

@@ -52,7 +52,7 @@ static void run_hops(Lanes *lanes, int at, bool in)
 }
 
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
-                         int64_t begin)
+                         int64_t begin, int64_t *ret_stepped)
 {
     Arena *scratch = arena_new("hops");
     Lanes lanes = {.cluster = family->problem->cluster,
@@ -79,6 +79,7 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
         if (bucket[b]->gather_ns)
             gather = num_larger(gather, compute) + bucket[b]->gather_ns;
     }
+    *ret_stepped = compute;
     int64_t end = num_larger(compute, gather);
     for (int m = 0; m <= (int)lanes.home; m++)
         end = num_larger(end, lanes.clock[m][false]);

@@ -52,9 +52,11 @@ StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *t
 {
     if (!program->flows)
         return simulate_rounds(arena, program, 1, trace);
-    /* after as many steps as there are stages every stage has met its slowest neighbour */
+    /* after as many micro-batches as there are in a step for each stage, and as many such steps,
+     * every stage has met its slowest neighbour */
     Difference by = {4};
-    int begin = 2 * program->stages + 2;
+    int micros = program->plan->micro_batches, stages = program->stages;
+    int begin = (2 * stages + 2) * (micros < stages ? stages / micros : 1);
     Arena *scratch = arena_new("steady");
     StepTimes *a = simulate_rounds(scratch, program, begin, NULL);
     StepTimes *b = simulate_rounds(arena, program, begin + by.steps, trace);

@@ -91,11 +91,6 @@ static bool is_flat(const TraceStep *step)
     return step->inst == NULL;
 }
 
-static bool on_path(const TraceStep *step, const Path *path)
-{
-    return step->move >= path->move && step->move < path->move + path->n;
-}
-
 /* How many sums a gradient needs before `step` may use it: those of its group's path that come
  * earlier, and the tied one. */
 static int sums_before(const CellRun *run, const TraceStep *step, const Group *group)
@@ -184,7 +179,7 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
             return cell->round == step->round || !cell->trained
                        ? NULL
                        : "gathers a weight that this step has not updated:";
-        return cell->round == version_read(run, step) - 1 || !cell->trained
+        return cell->round == version_read(run->trace, step) - 1 || !cell->trained
                    ? NULL
                    : "reads a weight of the wrong step:";
     case REGION_MOMENT1:
@@ -360,10 +355,7 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
             what = read_buffer(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
             what = "does not find";
-        else if (cell->region->kind == REGION_FETCHED && state_leaves(run->trace, step) &&
-                 !cell->stepped)
-            what = "takes away before its update";
-        else if (cell->region->kind == REGION_SLOTS)
+        else if (cell->region->kind == REGION_FETCHED || cell->region->kind == REGION_SLOTS)
             what = state_taken(run, step, operand, cell, run->begin[i]);
         else if (cell->base != operand->address && cell->region->kind != REGION_FETCHED)
             what = "finds at another place";
@@ -391,7 +383,7 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
             what = write_static(run, step, operand, cell);
         else if (cell->region->kind == REGION_BUFFER)
             what = write_buffer(run, step, operand, cell, run->begin[i]);
-        else if (cell->region->kind == REGION_FETCHED && operand->copy)
+        else if (cell->region->kind == REGION_FETCHED && operand->copy && !step_is_matrix(step))
             what = "writes into a layer's weights:";
         else if (cell->region->kind == REGION_AWAY && !step_spills(step))
             what = "writes into a far memory";

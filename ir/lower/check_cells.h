@@ -56,8 +56,6 @@ CellSpan cell_span(const CellRun *run, const Operand *operand);
 
 /* An instruction of the step of a whole matrix. */
 bool step_is_matrix(const TraceStep *step);
-/* How many updates lie behind the weights that a Step must find. */
-int version_read(const CellRun *run, const TraceStep *step);
 bool check_place(CellRun *run, const TraceStep *step, const Operand *operand);
 
 /* ---- optimizer state away from its device (check_state.c) ---- */

@@ -112,7 +112,13 @@ const char *trace_name(Arena *arena, const Trace *trace, const TraceStep *step);
 int trace_rank(const Trace *trace);             /* in the world */
 bool step_is_collective(const TraceStep *step); /* inside a stage */
 bool step_spills(const TraceStep *step);        /* a hop of saved values */
-bool step_crosses(const TraceStep *step);       /* sends, receives, tied sums, the world's */
+/* How many updates lie behind the weights that a Step must find (check_place.c). */
+int version_read(const Trace *trace, const TraceStep *step);
+static inline bool on_path(const TraceStep *step, const Path *path)
+{
+    return step->move >= path->move && step->move < path->move + path->n;
+}
+bool step_crosses(const TraceStep *step); /* sends, receives, tied sums, the world's */
 
 /* ---- the parts ---- */
 

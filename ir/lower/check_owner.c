@@ -68,11 +68,6 @@ static bool is_pair(const Trace *trace, const TraceStep *step, const Operand *op
     return operand->address == at + first * width && operand->bytes == count * width;
 }
 
-static bool on_path(const TraceStep *step, const Path *path)
-{
-    return step->move >= path->move && step->move < path->move + path->n;
-}
-
 /* Where a home that is cut along a list has the group's element 0, as this rank's block of the
  * bucket counts. */
 static int64_t home_at(const Trace *trace, const Bucket *bucket, const AtomList *list,
@@ -88,9 +83,10 @@ static int64_t gradient_at(const Trace *trace, const Bucket *bucket, const Group
                    dtype_bytes(trace->program->recipe->gradient));
 }
 
-static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *group)
+static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *group, int version)
 {
-    return home_at(trace, bucket, &group->weight_share, group->weight,
+    return slot_of_version(trace->stage, version) +
+           home_at(trace, bucket, &group->weight_share, group->weight,
                    dtype_bytes(trace->program->recipe->weight));
 }
 
@@ -103,26 +99,27 @@ static int64_t fetched_at(const Trace *trace, const Bucket *bucket, int64_t addr
     return bucket->fetch - bucket->begin * width + (back ? stage->fetched_back : 0);
 }
 
+/* Where an update leaves a bucket's weights: the buffer for uses, or the next version's slot. */
+static int64_t stepped_to(const Trace *trace, const TraceStep *step, const Bucket *bucket,
+                          const Group *group)
+{
+    return group->far ? fetched_at(trace, bucket, 0)
+                      : weight_at(trace, bucket, group, step->round + 1);
+}
+
 /* Where the optimizer finds a bucket's weights, and where it leaves them: elsewhere, as the last
  * operand, where they have versions. */
 static bool is_stepped(const Trace *trace, const TraceStep *step, const Bucket *bucket,
                        const Group *group, Range range, int operands)
 {
-    const StageProgram *stage = trace->stage;
     int width = dtype_bytes(trace->program->recipe->weight);
+    bool apart = trace->stage->delay > 0 && !group->far;
     const Operand *operand = &trace->operands.at[step->operand];
-    int64_t home = weight_at(trace, bucket, group);
-    if (group->far) /* in the buffer for uses, to which it was brought */
-        return step->operands == operands && operand[0].read && operand[0].write &&
-               is_range(&operand[0], bucket->fetch - bucket->begin * width, range, width);
-    if (step->operands != operands + (stage->delay > 0) ||
-        !is_range(&operand[0], home + slot_of_version(stage, step->round), range, width) ||
-        operand[0].write != (stage->delay == 0))
-        return false;
-    return stage->delay == 0 ||
-           (is_range(&operand[operands], home + slot_of_version(stage, step->round + 1), range,
-                     width) &&
-            operand[operands].write);
+    int64_t to = stepped_to(trace, step, bucket, group); /* to which far ones were brought */
+    int64_t from = group->far ? to : weight_at(trace, bucket, group, step->round);
+    return step->operands == operands + apart && operand[0].read && operand[0].write == !apart &&
+           is_range(&operand[0], from, range, width) &&
+           (!apart || (operand[operands].write && is_range(&operand[operands], to, range, width)));
 }
 
 /* A path with where it begins and ends: the cut it starts from, the base of what its moves read,
@@ -140,7 +137,7 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
 {
     int gradient = dtype_bytes(trace->program->recipe->gradient),
         weight = dtype_bytes(trace->program->recipe->weight);
-    int64_t sums = gradient_at(trace, bucket, group), home = weight_at(trace, bucket, group);
+    int64_t sums = gradient_at(trace, bucket, group), home = weight_at(trace, bucket, group, 0);
     AtomList none = {0};
     int last = group->scatter.n - 1;
     if (on_path(step, &group->scatter)) {
@@ -156,9 +153,7 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
         *ret = (Way){&group->gather, group->share, home, home, 0, weight, STREAM_GRADIENT};
     } else if (on_path(step, &group->fetch)) {
         int64_t whole = fetched_at(trace, bucket, trace->operands.at[step->operand + 1].address);
-        int stale = trace->stage->delay;
-        home += slot_of_version(trace->stage, step->round > stale ? step->round - stale : 0);
-        home = group->far ? whole : home;
+        home = group->far ? whole : home + slot_of_version(trace->stage, version_read(trace, step));
         int first = 0; /* ranks that hold the same may each bring a part of it */
         while (group->fetch.move[first].kind == MOVE_SLICE)
             first++;
@@ -304,17 +299,19 @@ static bool check_adamw(Check *check, const Trace *trace, const TraceStep *step,
     return true;
 }
 
-/* An instruction of a whole matrix's step: of the next matrix of this rank's share. The one that
- * writes the weight ends it; padding behind the bucket's matrices is nobody's. */
+/* The next instruction of a whole matrix's step: of the next matrix of this rank's share. The one
+ * that writes the weight ends it; padding behind the bucket's matrices is nobody's. *inst: how many
+ * of this matrix came before. */
 static bool check_matrix(Check *check, const Trace *trace, const TraceStep *step,
-                         const Bucket *bucket, const Group *group, int64_t *at)
+                         const Bucket *bucket, const Group *group, int64_t *at, int *inst)
 {
     const Recipe *recipe = trace->program->recipe;
     Range share = block_of(trace, bucket, &group->share), own = {step->from_element, step->count};
     bool good = group->matrix != NONE && own.count == group->unit &&
                 own.begin == share.begin + *at && *at + own.count <= share.count &&
                 own.begin + own.count <= bucket->begin + bucket->filled &&
-                step->body == trace->program->matrices.at[group->matrix].body;
+                step->body == trace->program->matrices.at[group->matrix].body &&
+                *inst < step->body->backward.n && step->inst == &step->body->backward.at[*inst];
     bool steps = false;
     for (int k = 0; good && k < step->inst->outs; k++) {
         const Copy *copy = &step->body->copies.at[step->inst->out[k]];
@@ -325,11 +322,12 @@ static bool check_matrix(Check *check, const Trace *trace, const TraceStep *step
         good = step->operands == step->inst->ins + step->inst->outs + publishes &&
                (!publishes ||
                 is_range(&trace->operands.at[step->operand + step->operands - 1],
-                         weight_at(trace, bucket, group), own, dtype_bytes(recipe->weight)));
+                         stepped_to(trace, step, bucket, group), own, dtype_bytes(recipe->weight)));
     if (!good)
         return misplaced(check, trace, step,
                          "steps another matrix than the next of this rank's share of the bucket");
     *at += steps ? own.count : 0;
+    *inst = steps ? 0 : *inst + 1;
     return true;
 }
 
@@ -381,6 +379,7 @@ typedef struct Seen {
     int moves, sums, ties, hops;
     int brought, returned;                /* of weights that live elsewhere */
     int scatters, folds, clears, fetches; /* of all micro-batches */
+    int insts;                            /* of a matrix that is being stepped */
     int64_t updated;
 } Seen;
 
@@ -464,7 +463,8 @@ static bool carries_weights(const Trace *trace, const TraceStep *step, const Buc
     int width = dtype_bytes(trace->program->recipe->weight);
     const Operand *operand = &trace->operands.at[step->operand];
     bool out = operand[0].address < operand[1].address;
-    int64_t end[2] = {weight_at(trace, bucket, group),
+    int64_t version = out ? step->round + 1 : version_read(trace, step);
+    int64_t end[2] = {weight_at(trace, bucket, group, version),
                       fetched_at(trace, bucket, operand[!out].address)};
     return group->far && step->operands == 2 && operand[0].read && operand[1].write &&
            is_range(&operand[out], end[0], own, width) &&
@@ -541,7 +541,7 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
     const Group *group = &stage->groups.at[bucket->group];
     Seen *here = &seen[step->bucket];
     if (step->inst)
-        return check_matrix(check, trace, step, bucket, group, &here->updated);
+        return check_matrix(check, trace, step, bucket, group, &here->updated, &here->insts);
     if (step->kind == STEP_CLEAR) {
         here->clears++;
         return true; /* only of padding: its bytes say so */

@@ -9,10 +9,10 @@ bool step_is_matrix(const TraceStep *step)
 
 /* How many updates lie behind the weights that a Step must find: the optimizer takes the newest,
  * layers, and what is fetched for them, those of so many steps ago as the stage says. */
-int version_read(const CellRun *run, const TraceStep *step)
+int version_read(const Trace *trace, const TraceStep *step)
 {
-    bool updates = step->inst == NULL && step->kind != STEP_MOVE;
-    int stale = updates ? 0 : run->trace->stage->delay;
+    const Entry *entry = stage_entry(trace->stage, step->entry, step->evaluates);
+    int stale = entry->kind == ENTRY_UPDATE ? 0 : trace->stage->delay;
     return step->round > stale ? step->round - stale : 0;
 }
 
@@ -69,7 +69,7 @@ static bool is_fixed_place(const CellRun *run, const TraceStep *step, const Copy
     if (copy->home == HOME_PARAM)
         return address == link->weight[copy->param] +
                               (stage->buckets.at[link->bucket[copy->param]].fetch == NONE
-                                   ? slot_of_version(stage, version_read(run, step))
+                                   ? slot_of_version(stage, version_read(run->trace, step))
                                : body_list_with(step->body, step->inst) > 0 ? stage->fetched_back
                                                                             : 0);
     if (copy->home == HOME_ACC)
@@ -93,7 +93,8 @@ static bool is_matrix_place(const CellRun *run, const TraceStep *step, const Ope
     return (copy->home == HOME_PARAM || copy->home == HOME_ACC) &&
            operand->address == matrix_operand(trace->program, trace->stage,
                                               &trace->stage->buckets.at[step->bucket],
-                                              trace->coordinate, step->from_element, copy->param);
+                                              trace->coordinate, step->from_element, copy->param,
+                                              step->round + (copy->home == HOME_ACC));
 }
 
 bool check_place(CellRun *run, const TraceStep *step, const Operand *operand)

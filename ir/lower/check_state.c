@@ -1,5 +1,5 @@
-/* check_state.c - what the static proof asks of optimizer state that does not live on its device:
- * only copies reach its home, and what leaves a slot has been stepped there. */
+/* check_state.c - what the static proof asks of optimizer state, and of weights, that do not live
+ * on their device: only copies reach their homes, and what leaves a slot has been stepped there. */
 #include "ir/lower/check_cells.h"
 #include "ir/lower/state.h"
 
@@ -21,20 +21,27 @@ bool state_leaves(const Trace *trace, const TraceStep *step)
            operand[0].address < operand[1].address;
 }
 
-/* In what a hop carries beyond the share, to fill a grain of a file, nothing is stepped. */
+/* In what a hop carries beyond the share, to fill a grain of a file, nothing is stepped; nor in
+ * padding between whole matrices. */
 static bool in_share(const CellRun *run, const TraceStep *step, const Operand *operand,
                      int64_t begin)
 {
     const Trace *trace = run->trace;
+    const Recipe *recipe = trace->program->recipe;
     const Bucket *bucket = &trace->stage->buckets.at[step->bucket];
-    int64_t elements = bucket->share_elements;
-    if (trace->stage->groups.at[bucket->group].matrix != NONE) { /* padding has no step */
-        int64_t filled =
-            bucket->begin + bucket->filled -
-            bucket_share_begin(trace->program, trace->stage, bucket, trace->coordinate);
-        elements = filled < elements ? filled : elements;
+    const Group *group = &trace->stage->groups.at[bucket->group];
+    bool weights = region_find(run->regions, begin, 1)->kind == REGION_FETCHED;
+    int64_t at =
+        (begin - operand->address) / dtype_bytes(weights ? recipe->weight : recipe->master);
+    if (group->matrix == NONE)
+        return at < bucket->share_elements;
+    at += bucket_share_begin(trace->program, trace->stage, bucket, trace->coordinate);
+    for (int k = 0; k < group->members.n; k++) {
+        const GroupMember *member = &group->members.at[k];
+        if (at >= member->offset && at < member->offset + member->elements)
+            return true;
     }
-    return begin < operand->address + elements * dtype_bytes(trace->program->recipe->master);
+    return false;
 }
 
 const char *state_taken(const CellRun *run, const TraceStep *step, const Operand *operand,

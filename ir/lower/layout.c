@@ -313,23 +313,38 @@ static int64_t saved_slot(StageProgram *stage, const Chunk *chunk, SavedKind kin
     return at;
 }
 
+/* Homes of weights, and their versions, one behind the other. Where there are several a stage has
+ * one chunk, so that no weight stays on the device while others leave it. */
+static int64_t put_weights(const Program *program, StageProgram *stage, int64_t at)
+{
+    Memory kept = program->plan->memory[KEPT_WEIGHTS];
+    int64_t begin = at, far = stage->far_bytes[kept];
+    for (int g = 0; g < stage->groups.n; g++) {
+        Group *group = &stage->groups.at[g];
+        int64_t *end = group->far ? &stage->far_bytes[kept] : &at;
+        group->weight = memory_address(group->far ? kept : MEMORY_HBM, *end);
+        *end += home_bytes(group, list_extent(&program->plan->mesh, &group->weight_share),
+                           dtype_bytes(program->recipe->weight));
+    }
+    bool away = at == begin && kept != MEMORY_HBM;
+    Ring *versions = &stage->versions;
+    *versions =
+        away ? (Ring){.base = memory_address(kept, far), .stride = stage->far_bytes[kept] - far}
+             : (Ring){.base = begin, .stride = at - begin};
+    versions->n = stage->delay + 1;
+    *(away ? &stage->far_bytes[kept] : &at) += versions->stride * stage->delay;
+    CHECK(stage->delay == 0 || away == (kept != MEMORY_HBM));
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+        stage->far_bytes[m] = (stage->far_bytes[m] + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
+    return at;
+}
+
 static int64_t put_groups(const Program *program, StageProgram *stage, int64_t at)
 {
     const Mesh *mesh = &program->plan->mesh;
     const Recipe *recipe = program->recipe;
     int64_t begin = at;
-    for (int g = 0; g < stage->groups.n; g++) {
-        Group *group = &stage->groups.at[g];
-        Memory home = group->far ? program->plan->memory[KEPT_WEIGHTS] : MEMORY_HBM;
-        int64_t *end = home == MEMORY_HBM ? &at : &stage->far_bytes[home];
-        group->weight = memory_address(home, *end);
-        *end +=
-            home_bytes(group, list_extent(mesh, &group->weight_share), dtype_bytes(recipe->weight));
-    }
-    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
-        stage->far_bytes[m] = (stage->far_bytes[m] + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
-    stage->versions = (Ring){.base = begin, .stride = at - begin, .n = stage->delay + 1};
-    at += stage->versions.stride * stage->delay;
+    at = put_weights(program, stage, at);
     stage->group_bytes[0] = at - begin;
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {

@@ -84,6 +84,8 @@ int64_t next_version(const StageProgram *stage, const Step *step, int64_t addres
 /* What the optimizer is told before each step. */
 void set_scalars(const Machine *machine, Rank *rank, const Step *step);
 const EvalBatch *step_batch(const Machine *machine, const Step *step);
+/* A copy brings weights from another memory to their use in a row. */
+bool step_fetches(const Program *program, const Step *step);
 /* A copy between two memories of a rank. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step);
 /* The scratch arena, empty. */

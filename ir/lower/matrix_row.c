@@ -132,8 +132,19 @@ bool matrix_is_state(const Group *group, int operand)
     return operand == MATRIX_MOMENT || (operand == MATRIX_WEIGHT && group->master != NONE);
 }
 
+int64_t matrix_weight(const Program *program, const StageProgram *stage, const Bucket *bucket,
+                      int coordinate, int64_t from, int version)
+{
+    const Group *group = &stage->groups.at[bucket->group];
+    int width = dtype_bytes(program->recipe->weight);
+    if (group->far)
+        return bucket->fetch + (from - bucket->begin) * width;
+    return weight_base(program, group, bucket, coordinate) + version_offset(stage, version) +
+           from * width;
+}
+
 int64_t matrix_operand(const Program *program, const StageProgram *stage, const Bucket *bucket,
-                       int coordinate, int64_t from, int operand)
+                       int coordinate, int64_t from, int operand, int version)
 {
     const Group *group = &stage->groups.at[bucket->group];
     const Recipe *recipe = program->recipe;
@@ -143,7 +154,7 @@ int64_t matrix_operand(const Program *program, const StageProgram *stage, const 
     case MATRIX_WEIGHT:
         if (group->master != NONE)
             return state_address(program, stage, b, FIELD_MASTER, MEMORY_HBM) + at * state;
-        return weight_base(program, group, bucket, coordinate) + from * dtype_bytes(recipe->weight);
+        return matrix_weight(program, stage, bucket, coordinate, from, version);
     case MATRIX_MOMENT:
         return state_address(program, stage, b, FIELD_MOMENT1, MEMORY_HBM) + at * state;
     case MATRIX_GRADIENT:

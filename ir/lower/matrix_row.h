@@ -19,8 +19,12 @@ void program_add_steps(Program *program);
 /* Is an operand (MATRIX_WEIGHT ...) what the optimizer keeps? */
 bool matrix_is_state(const Group *group, int operand);
 /* Where an operand (MATRIX_WEIGHT ...) of the step of the matrix is that begins at element `from`
- * of the bucket's group, on a rank that owns it. The weight is the master where there is one. */
+ * of the bucket's group, on a rank that owns it. The weight is the master where there is one, else
+ * of this version. */
 int64_t matrix_operand(const Program *program, const StageProgram *stage, const Bucket *bucket,
-                       int coordinate, int64_t from, int operand);
+                       int coordinate, int64_t from, int operand, int version);
+/* The weight itself: at home in this version, or in the buffer to which it was brought. */
+int64_t matrix_weight(const Program *program, const StageProgram *stage, const Bucket *bucket,
+                      int coordinate, int64_t from, int version);
 
 #endif

@@ -400,17 +400,19 @@ static void put_versions(Machine *machine, const Step *step)
     }
 }
 
-/* The first collective of weights on their way from a home that is cut to their use. */
+/* What reads a version of weights at their home for a use: a copy, or the first collective. */
 static void put_fetch(Machine *machine, const Step *step)
 {
     const StageProgram *stage = &machine->program->stage[step->stage];
-    if (stage->versions.n == 1 || step->stream != STREAM_WEIGHT)
+    bool copies = step->kind == STEP_COPY && step_carries(step) == KEPT_WEIGHTS;
+    if (stage->versions.n == 1 || (!copies && step->stream != STREAM_WEIGHT))
         return;
-    const Path *path = &stage->groups.at[stage->buckets.at[step->bucket].group].fetch;
+    const Group *group = &stage->groups.at[stage->buckets.at[step->bucket].group];
     int first = 0;
-    while (path->move[first].kind == MOVE_SLICE)
+    while (!group->far && group->fetch.move[first].kind == MOVE_SLICE)
         first++;
-    if (step->move == &path->move[first])
+    if (group->far ? copies && step_fetches(machine->program, step)
+                   : step->move == &group->fetch.move[first])
         put_site(machine, site_of(machine, MUTATE_VERSION, step));
 }
 
@@ -452,14 +454,12 @@ static void put_hops(Machine *machine, const Step *step)
     }
     bool weights = step_carries(step) == KEPT_WEIGHTS;
     Memory home = machine->program->plan->memory[weights ? KEPT_WEIGHTS : KEPT_STATE];
-    if (address_memory(to->address) == home &&
+    if (address_memory(to->address) == home && (!weights || stage->versions.n == 1) &&
         is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
         skip.equivalent = "all gradients of the group are zero, and so is its state";
     put_site(machine, skip);
-    if (weights)
-        return;
     Memory near = address_memory(from->address < to->address ? from->address : to->address);
-    if (state_slots(near, stage->buckets.n) > 1)
+    if (!weights && state_slots(near, stage->buckets.n) > 1)
         put_site(machine, site_of(machine, MUTATE_SLOT, step));
 }
 

@@ -37,6 +37,12 @@ static void copy_block(const Machine *machine, Rank *rank, const Step *step)
     }
 }
 
+bool step_fetches(const Program *program, const Step *step)
+{
+    const Entry *entry = stage_entry(&program->stage[step->stage], step->entry, step->evaluates);
+    return step->stream == STREAM_COPY_IN && entry->kind == ENTRY_COMPUTE;
+}
+
 /* A hop of state. What leaves a slot is not to be read there again: it is poisoned behind the copy,
  * so that a wrong slot is a wrong number. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step)
@@ -50,8 +56,10 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         return;
     }
     if (step_carries(step) == KEPT_WEIGHTS) {
-        memcpy(operand_at(rank, &step->operand[1]), operand_at(rank, &step->operand[0]),
-               (size_t)step->operand[0].bytes);
+        Operand from = step->operand[0];
+        if (site_hits(machine, MUTATE_VERSION, step) && step_fetches(program, step))
+            from.address = next_version(stage, step, from.address);
+        memcpy(operand_at(rank, &step->operand[1]), operand_at(rank, &from), (size_t)from.bytes);
         return;
     }
     for (int k = 0; k < step->operands; k += 2) {

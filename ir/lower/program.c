@@ -174,7 +174,7 @@ static void add_members(Program *program, StageProgram *stage, int at)
                         .tied = tied,
                         .rate = graph->params.at[p].rate};
         key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
-        key.far = program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM && key.matrix == NONE &&
+        key.far = program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM &&
                   !between_chunks(program, stage, param);
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
@@ -363,8 +363,8 @@ static bool fetches(const StageProgram *stage)
     return any;
 }
 
-/* A row that turns the direction of the row before it, of the same chunk, begins where that one
- * ended; but not where weights for backward lie apart from those for forward. */
+/* A row that turns the direction of the row before it, of the same chunk and step, begins where
+ * that one ended; but not where weights for backward lie apart from those for forward. */
 static void mark_resumed(Program *program)
 {
     for (int s = 0; s < program->stages; s++) {
@@ -375,6 +375,7 @@ static void mark_resumed(Program *program)
             if (entry->kind != ENTRY_COMPUTE)
                 continue;
             entry->resumes = holds && before && before->chunk == entry->chunk &&
+                             before->ahead == entry->ahead &&
                              (before->part == PART_F) != (entry->part == PART_F);
             before = entry;
         }
@@ -563,8 +564,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
     else
         make_tables(program, schedule, times);
     program_add_pairings(program);
-    if (!program->flows)
-        mark_resumed(program);
+    mark_resumed(program);
     spill_mark_turns(program);
     flow_put_evaluations(program);
     close_buckets(program);

@@ -204,7 +204,7 @@ typedef struct StageProgram {
                         the slots of `pair`, where it has several */
     int delay;       /* steps by which the weights of forward and backward are stale */
     int ahead, lag;  /* the most steps that entries are later and earlier than their turn */
-    Ring versions;   /* of all weights of the stage: slot = updates so far mod n */
+    Ring versions;   /* of all weights of the stage, where they live: slot = updates so far mod n */
     Ring pair;       /* of {loss, norm2}: slot = step mod n */
     int64_t state_slot[MEMORY_COUNT]; /* where state on its way has its slots (state.h), */
     int64_t state_slot_bytes;         /* of a field of one */

@@ -95,9 +95,10 @@ void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, con
     step->operand[step->operands++] = (Operand){address, bytes, name, copy, write, read};
 }
 
-uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back)
+uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back, int version)
 {
-    return walk_name(NAME_FETCHED, bucket, back && walk->stage->fetched_back > 0, 0);
+    return walk_name(NAME_FETCHED, bucket, back && walk->stage->fetched_back > 0,
+                     ring_slot(&walk->stage->versions, version, false));
 }
 
 /* A weight or an accumulator at its home, or where its bucket is whole for a while. */
@@ -107,7 +108,7 @@ static uint64_t flat_name(const Walk *walk, const StageLink *link, const Copy *c
     int b = copy->param == NONE ? NONE : link->bucket[copy->param];
     const Bucket *bucket = b == NONE ? NULL : &walk->stage->buckets.at[b];
     if (bucket && copy->home == HOME_PARAM && bucket->fetch != NONE)
-        return walk_fetched_name(walk, b, back);
+        return walk_fetched_name(walk, b, back, stage_version(walk->stage, walk->round));
     if (bucket && copy->home == HOME_ACC && bucket->buffer != NONE)
         return walk_name(NAME_BUFFER, b, 0, micro);
     return walk_name(NAME_STATIC, 0, 0, 0);

@@ -89,25 +89,26 @@ static int count_collectives(const Path *path)
 
 /* ---- weights on their way to a use ---- */
 
-/* Where a bucket's weights are for a use. */
-static Flat fetched_at(const Walk *walk, int index, bool back)
+/* Where a bucket's weights of a version are for a use. */
+static Flat fetched_at(const Walk *walk, int index, bool back, int version)
 {
     const Bucket *bucket = &walk->stage->buckets.at[index];
     int width = dtype_bytes(walk->program->recipe->weight);
     return (Flat){bucket_fetched(walk->stage, bucket, back) - bucket->begin * width,
-                  walk_fetched_name(walk, index, back)};
+                  walk_fetched_name(walk, index, back, version)};
 }
 
-/* This rank's part of a bucket whose weights live in another memory, to its place in the buffer or
- * back. */
-static void put_weight_hop(Walk *walk, int index, bool in, bool back)
+/* This rank's part of a bucket whose weights live in another memory: a version to its place in the
+ * buffer; or back as the next one. */
+static void put_weight_hop(Walk *walk, int index, bool in, bool back, int version)
 {
     const Program *program = walk->program;
     const Bucket *bucket = &walk->stage->buckets.at[index];
     const Group *group = &walk->stage->groups.at[bucket->group];
     int width = dtype_bytes(program->recipe->weight);
-    Flat home = at_home(weight_base(program, group, bucket, walk->coordinate)),
-         near = fetched_at(walk, index, back);
+    Flat home = at_home(weight_base(program, group, bucket, walk->coordinate) +
+                        version_offset(walk->stage, version + !in)),
+         near = fetched_at(walk, index, back, version);
     int64_t begin = bucket_block_begin(program, bucket, &group->weight_share, walk->coordinate),
             count = bucket->elements / list_extent(&program->plan->mesh, &group->weight_share);
     Step *step = walk_put(walk, STEP_COPY, hop_stream(MEMORY_HBM, in));
@@ -121,14 +122,15 @@ static void fetch_bucket(Walk *walk, int index, bool back)
     const StageProgram *stage = walk->stage;
     const Bucket *bucket = &stage->buckets.at[index];
     const Group *group = &stage->groups.at[bucket->group];
-    int width = dtype_bytes(walk->program->recipe->weight);
+    int width = dtype_bytes(walk->program->recipe->weight),
+        version = stage_version(stage, walk->round);
     Flat home = at_home(weight_base(walk->program, group, bucket, walk->coordinate) +
-                        version_offset(stage, stage_version(stage, walk->round))),
-         whole = fetched_at(walk, index, back);
+                        version_offset(stage, version)),
+         whole = fetched_at(walk, index, back, version);
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
     if (group->far) {
-        put_weight_hop(walk, index, true, back);
+        put_weight_hop(walk, index, true, back, version);
         home = whole; /* its part is there */
     }
     put_flat_moves(walk, STREAM_WEIGHT, index, &group->fetch, home, whole, 0, width, begin,
@@ -410,7 +412,7 @@ static void put_weight(const Walk *walk, Step *step, bool newer)
     int width = dtype_bytes(walk->program->recipe->weight);
     bool in_place = stage->versions.n == 1;
     if (group->far) {
-        Flat near = fetched_at(walk, step->bucket, false);
+        Flat near = fetched_at(walk, step->bucket, false, walk->round);
         if (!newer)
             put_flat(step, &near, width, step->from_element, step->count, true, true);
         return;
@@ -484,7 +486,7 @@ void walk_update(Walk *walk, int index)
     int64_t end = begin + bucket->share_elements, at = begin;
     put_hops(walk, index, true);
     if (group->far)
-        put_weight_hop(walk, index, true, false);
+        put_weight_hop(walk, index, true, false, walk->round);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
     if (group->matrix != NONE)
@@ -503,7 +505,7 @@ void walk_update(Walk *walk, int index)
     }
     put_hops(walk, index, false);
     if (group->far) {
-        put_weight_hop(walk, index, false, false);
+        put_weight_hop(walk, index, false, false, walk->round);
         CHECK(group->gather.n == 0);
         return;
     }

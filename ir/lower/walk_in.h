@@ -37,7 +37,9 @@ typedef enum {
 
 /* `link` is that of the chain, or a bucket. */
 uint64_t walk_name(NameKind kind, int link, int copy, int micro);
-uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back);
+/* A bucket's weights of a version where they are whole for a use, of forward or of backward, or
+ * where they are stepped. */
+uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back, int version);
 /* A Step of the current entry. */
 Step *walk_put(Walk *walk, StepKind kind, Stream stream);
 /* The same for an instruction of a body. */

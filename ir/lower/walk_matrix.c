@@ -16,28 +16,30 @@ static void put_inst(Walk *walk, int index, const Body *body, const Inst *inst, 
     step->from_element = from;
     step->count = group->unit;
     bool stepped = false, away = walk->program->plan->memory[KEPT_STATE] != MEMORY_HBM;
+    uint64_t weight = group->far ? walk_fetched_name(walk, index, false, walk->round)
+                                 : walk_name(NAME_STATIC, 0, 0, 0);
     for (int k = 0; k < inst->ins + inst->outs; k++) {
         bool out = k >= inst->ins;
         int id = out ? inst->out[k - inst->ins] : inst->in[k];
         const Copy *copy = &body->copies.at[id], *home = &body->copies.at[copy_storage(body, id)];
-        bool temp = home->home == HOME_TEMP;
-        uint64_t name = temp ? walk_name(NAME_TEMP, 0xffff, id, 0)
-                        : away && matrix_is_state(group, home->param)
-                            ? walk_name(NAME_STATE, MEMORY_HBM, 0, index)
-                            : walk_name(NAME_STATIC, 0, 0, 0);
+        bool temp = home->home == HOME_TEMP, state = matrix_is_state(group, home->param);
+        uint64_t name = temp            ? walk_name(NAME_TEMP, 0xffff, id, 0)
+                        : away && state ? walk_name(NAME_STATE, MEMORY_HBM, 0, index)
+                        : home->param == MATRIX_WEIGHT && !state ? weight
+                                                                 : walk_name(NAME_STATIC, 0, 0, 0);
         walk_operand(step,
                      temp ? stage->scratch + home->offset
                           : matrix_operand(walk->program, stage, bucket, walk->coordinate, from,
-                                           home->param),
+                                           home->param, walk->round + (home->home == HOME_ACC)),
                      copy->bytes, name, copy, !out, out);
         stepped |= out && home->home == HOME_ACC && home->param == MATRIX_WEIGHT;
     }
     /* where weights are stored in 16 bits, what steps is the master, and the weight follows it */
-    int width = dtype_bytes(walk->program->recipe->weight);
     if (stepped && group->master != NONE)
-        walk_operand(step,
-                     weight_base(walk->program, group, bucket, walk->coordinate) + from * width,
-                     group->unit * width, walk_name(NAME_STATIC, 0, 0, 0), NULL, false, true);
+        walk_operand(
+            step,
+            matrix_weight(walk->program, stage, bucket, walk->coordinate, from, walk->round + 1),
+            group->unit * dtype_bytes(walk->program->recipe->weight), weight, NULL, false, true);
 }
 
 void walk_matrices(Walk *walk, int index)

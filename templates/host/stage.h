@@ -217,15 +217,16 @@ static LP_MAYBE_UNUSED void lp_update_share(unsigned char *arena, const LpGroup 
 /* Weights have versions, which lie so many bytes behind their first slot: this rank's share of a
  * bucket is carried from one to the next, where the update then steps it. The group as the update
  * knows it. */
-static LP_MAYBE_UNUSED LpGroup lp_next_version(unsigned char *arena, const LpGroup *group,
-                                               const LpBucket *bucket, int64_t begin, int64_t older,
-                                               int64_t newer, int width)
+static LP_MAYBE_UNUSED LpGroup lp_next_version(unsigned char *arena, const int *index,
+                                               const LpGroup *group, const LpBucket *bucket,
+                                               int64_t begin, int64_t older, int64_t newer)
 {
     LpGroup next = *group;
     next.weight += newer;
     if (older != newer)
-        memcpy(arena + next.weight + begin * width, arena + group->weight + older + begin * width,
-               (size_t)(bucket->share_elements * width));
+        memcpy(lp_home_weight(arena + newer, index, group, bucket, begin),
+               lp_home_weight(arena + older, index, group, bucket, begin),
+               (size_t)bucket->share_elements * sizeof(LpReal));
     return next;
 }
 

@@ -27,9 +27,9 @@ MODEL = {
 # pins, micro-batches, delay of each stage
 ROWS = [
     ({"pp": 2, "tp": 2, "sp": 1, "recompute": "full", "schedule": "pipedream"}, 1, [1, 0]),
-    ({"pp": 4, "schedule": "pipedream"}, 1, [3, 2, 1, 0]),
-    ({"pp": 2, "dp": 2, "zero": 1, "schedule": "2bw"}, 2, [1, 1]),
-    ({"pp": 4, "schedule": "2bw"}, 5, [1, 1, 1, 1]),
+    ({"pp": 3, "dp": 2, "zero": 3, "schedule": "pipedream"}, 1, [2, 1, 0]),
+    ({"pp": 2, "dp": 2, "zero": 2, "schedule": "2bw"}, 2, [1, 1]),
+    ({"pp": 2, "dp": 2, "zero": 3, "schedule": "2bw", "weight_home": "dram", "optimizer_home": "dram"}, 3, [1, 1]),
 ]
 
 

@@ -28,7 +28,7 @@ PLANS = {
     "four": {"dp": 2, "tp": 2, "zero": 1},
     "cross": {"tp": 2, "pp": 2, "sp": 1},
 }
-FLOW = {"pp": 2, "schedule": "2bw"}  # steps flow into each other: gradients are of stale weights
+FLOW = {"pp": 2, "dp": 2, "zero": 3, "schedule": "2bw", "weight_home": "dram"}  # steps flow into each other: stale weights
 
 
 class Job:

@@ -34,14 +34,15 @@ HOMES = {
     "apart": {"braid": 0},
     "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
     "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
+    "mixed-nvme": {"weight_home": "dram", "activation_home": "nvme", "optimizer_home": "nvme"},
 }
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
-    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "weights", "all"]),
+    ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "all"]),
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram"]),
-    ("2bw", {"pp": 2, "schedule": "2bw"}, "fp32", ["hbm", "saved-nvme"]),
+    ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),
     # two rows in one: of one chunk, and of two
     ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "hbm", "all"]),
     ("braid dualpipev", {"pp": 2, "mbs": 1, "schedule": "dualpipev", "braid": 1}, "fp32",
@@ -63,8 +64,9 @@ class Memories:
         if place.exists():
             return place
         place.mkdir()
+        recipe, optimizer = (recipe + " adamw").split()[:2]
         path = e2e.plan(self.model, {**pins, **HOMES[memory]}, place / "plan.json", BATCH, SEQ,
-                        recipe)
+                        recipe, optimizer=optimizer)
         plan = json.loads(path.read_text())
         plan["bucket_bytes"] = BUCKET_BYTES
         path.write_text(json.dumps(plan))

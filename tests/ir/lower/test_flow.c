@@ -108,6 +108,10 @@ static const PlanCase flows[] = {
     {tiny_llama, NULL, 8, 8, 8, "tp=2,dp=2,pp=2,zero=1,mbs=1,schedule=2bw", NULL, 0},
     {tiny_llama, NULL, 4, 4, 8, "dp=2,pp=2,zero=2,mbs=1,schedule=2bw", NULL, 0},
     {tiny_llama, NULL, 6, 2, 8, "dp=2,pp=3,zero=3,mbs=1,schedule=pipedream", NULL, 0},
+    {tiny_llama, NULL, 4, 4, 8,
+     "dp=2,pp=2,zero=3,mbs=1,schedule=2bw,weight_home=dram,optimizer_home=dram", "bf16", 2000},
+    {tiny_llama, NULL, 3, 1, 8,
+     "pp=3,mbs=1,schedule=pipedream,weight_home=dram,activation_home=dram", "fp32 muon", 2000},
     {tiny_llama, NULL, 1, 2, 6, "pp=1,mbs=1,schedule=2bw", NULL, 0},
 };
 
