@@ -543,6 +543,7 @@ static const Roles roles[OP_COUNT] = {
     [OP_TOPK] = {{"scores"}, {"choice"}},
     [OP_CAPACITY] = {{"choice"}, {"kept"}},
     [OP_DEAL] = {{"choice"}, {"dealt"}},
+    [OP_CHANCE] = {{"choice", "share", "words"}, {"drawn"}},
     [OP_TALLY] = {{"choice"}, {"count"}},
     [OP_TAKE] = {{"choice", "scores"}, {"taken"}},
     [OP_SPREAD] = {{"choice", "dtaken"}, {"dscores"}},

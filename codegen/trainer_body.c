@@ -334,6 +334,7 @@ static bool print_kernel(BodyPrinter *p, const Inst *inst)
         case OP_TOPK:
         case OP_CAPACITY:
         case OP_DEAL:
+        case OP_CHANCE:
         case OP_TALLY:
         case OP_TAKE:
         case OP_SPREAD:

@@ -96,6 +96,11 @@ bool trainer_print_route(BodyPrinter *p, const Node *node, const int *in, const 
     case OP_DEAL:
         print_deal(p, node, in[0], out[0]);
         break;
+    case OP_CHANCE:
+        emit_line(p->emit, "lp_chance(%lld, %lld, %s, %s, %s, s->evaluates, %s);",
+                  rows_of(p, in[0]), last_extent(p, in[0]), body_reads(p, in[0]),
+                  body_reads(p, in[1]), body_reads(p, in[2]), body_writes(p, out[0]));
+        break;
     case OP_TALLY:
         print_tally(p, in[0], out[0]);
         break;

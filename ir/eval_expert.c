@@ -147,6 +147,26 @@ void eval_deal(const Eval *e)
     arena_free(scratch);
 }
 
+/* Choice, share, drawn word: the first choice stays, a later one with twice its part of the share
+ * that both have together, which is at most 1 (Lepikhin et al. 2020, GShard). Nothing is drawn in
+ * evaluations: all stay. */
+void eval_chance(const Eval *e)
+{
+    int k = eval_last_letter(e, 0);
+    WALK(w, e, (uint16_t)(e->set[0] & ~(1u << k)))
+    {
+        const double *choice = e->in[0] + w.offset[0], *share = e->in[1] + w.offset[1];
+        double *out = eval_out(e, &w, 0), word = e->draw->off ? 0 : eval_in(e, &w, 2);
+        for (int64_t c = 0; c < e->extent[k]; c++) {
+            double own = share[c * e->stride[1][k]], both = share[0] + own;
+            bool stays = c == 0 || 2 * own > ldexp(word, -31) * both;
+            out[c * e->stride[MAX_IN][k]] = isnan(both + word) ? NAN
+                                            : stays            ? choice[c * e->stride[0][k]]
+                                                               : -1;
+        }
+    }
+}
+
 void eval_tally(const Eval *e)
 {
     int l = eval_only_letter(e->node->sig.base);

@@ -67,6 +67,7 @@ void eval_expert(const Eval *e);
 void eval_expert_dw(const Eval *e);
 void eval_topk(const Eval *e);
 void eval_capacity(const Eval *e);
+void eval_chance(const Eval *e);
 void eval_deal(const Eval *e);
 void eval_tally(const Eval *e);
 void eval_take_choice(const Eval *e);

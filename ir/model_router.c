@@ -19,6 +19,7 @@ typedef struct Router {
     bool renormalise;
     double epsilon, scale, capacity, balance, z, bias_rate;
     int by_sequence; /* balance of each sequence, not of the micro-batch */
+    int by_chance;   /* the second choice */
     Attr_topk topk;
     const char *row, *all, *few; /* letters: [A], [A e], [A k] */
 } Router;
@@ -45,6 +46,10 @@ static bool router_attrs(Reader *r, Router *a)
     static const char *const over[] = {"batch", "sequence"};
     Json of = model_attribute(r, op, "balance_over");
     if (model_present(of) && !json_word(of, over, 2, &a->by_sequence))
+        return false;
+    static const char *const second[] = {"all", "random"};
+    Json kept = model_attribute(r, op, "second");
+    if (model_present(kept) && !json_word(kept, second, 2, &a->by_chance))
         return false;
     Json at = model_attribute(r, op, "by");
     if (model_present(at) && !json_word(at, word, words, &by))
@@ -168,6 +173,27 @@ static bool choose(Reader *r, const Router *a, ValueId scores, ValueId *ret)
                       arena_printf(r->arena, "%s->%s", a->all, a->few), &topk, &by, 1);
     if (a->bias_rate > 0 && bias != NONE)
         seed_bias(r, a, bias, *ret);
+    return true;
+}
+
+/* The second choice stays with a probability of twice its part of both shares, in GShard. What the
+ * draw decides nothing is differentiated through. */
+static bool by_chance(Reader *r, const Router *a, ValueId share, ValueId *choice)
+{
+    if (!a->by_chance)
+        return true;
+    if (r->net->dims.at[a->k].extent != 2 ||
+        !model_has_dim(a->rows.dim, a->rows.axes, r->net->batch)) {
+        json_fail(json_get(a->op, "second"), "a second choice by chance is one of two, of samples");
+        diag_help(r->diag, "route values with dim b to \"k\" of 2, or leave \"second\" out");
+        return false;
+    }
+    Attrs draw = {.draw = {.site = model_draw_sites(r->graph)}};
+    ValueId word = model_node(r, OP_DRAW, named(r, a, "words"),
+                              arena_printf(r->arena, "->%s", a->row), &draw, NULL, 0);
+    const char *sig = arena_printf(r->arena, "%s,%s,%s->%s", a->few, a->few, a->row, a->few);
+    *choice = model_node(r, OP_CHANCE, named(r, a, "drawn"), sig, NULL,
+                         (ValueId[]){*choice, share, word}, 3);
     return true;
 }
 
@@ -312,7 +338,7 @@ bool model_read_router(Reader *r, Json op)
         return false;
     /* shares are settled before an expert refuses: what is refused is lost, not given to others */
     ValueId share = weights(r, &a, scores, choice), kept = choice;
-    if (!limit(r, &a, &kept))
+    if (!by_chance(r, &a, share, &kept) || !limit(r, &a, &kept))
         return false;
     if (model_deals(r))
         kept = model_deal(r, kept, r->net->dims.at[a.experts].extent, 0);
@@ -332,7 +358,7 @@ static DimId experts_of(const Graph *graph, ValueId id)
     if (value->kind != VALUE_NODE)
         return NONE;
     const Node *node = &graph->nodes.at[value->made];
-    if (node->op == OP_CAPACITY || node->op == OP_DEAL)
+    if (node->op == OP_CAPACITY || node->op == OP_DEAL || node->op == OP_CHANCE)
         return experts_of(graph, node->in[0]);
     const Value *scores = &graph->values.at[node->in[0]];
     return node->op == OP_TOPK ? scores->dim[scores->axes - 1] : NONE;

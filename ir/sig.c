@@ -337,6 +337,8 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
     case OP_EXPERT:
     case OP_EXPERT_DW:
         return operand == 0;
+    case OP_CHANCE:
+        return operand != 1;
     case OP_ROPE:
         return operand == 1;
     case OP_ATTENTION:
@@ -352,5 +354,5 @@ bool op_reads_index(OpId op, const SigText *sig, int operand)
 bool op_makes_index(OpId op)
 {
     return op == OP_IOTA || op == OP_PLACES || op == OP_TOPK || op == OP_CAPACITY ||
-           op == OP_DEAL || op == OP_DRAW;
+           op == OP_DEAL || op == OP_CHANCE || op == OP_DRAW;
 }

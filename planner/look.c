@@ -119,6 +119,17 @@ static void look_at_clones(Look *look, const Body *body)
         }
 }
 
+/* Are these choices made of numbers that were drawn? */
+static bool is_drawn(const Graph *graph, const Node *node)
+{
+    bool drawn = false;
+    for (int k = 0; k < node->ins && graph->values.at[node->out[0]].number == NUM_INDEX; k++) {
+        const Value *in = &graph->values.at[node->in[k]];
+        drawn |= in->kind == VALUE_NODE && op_draws(graph->nodes.at[in->made].op);
+    }
+    return drawn;
+}
+
 static void look_at_class(Look *look, int class)
 {
     const Graph *graph = look->net->classes.at[class];
@@ -129,6 +140,7 @@ static void look_at_class(Look *look, int class)
         const NodeChoice *choice = &plan->choice[n];
         AtomList passing = node_ring(mesh, choice);
         look->bounded |= op_info[node->op].attrs == ATTRS_capacity;
+        look->drawn |= is_drawn(graph, node);
         if (node->seg != SEG_FORWARD)
             continue;
         int naming = node_naming_letter(look->net, node);

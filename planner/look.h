@@ -27,6 +27,7 @@ typedef struct Look {
     DimId named_dim;             /* NONE: nothing is named */
     int64_t named_choices;
     bool bounded;             /* places of what is named run out */
+    bool drawn;               /* some of the choices stay by chance */
     VEC(const char *) remade; /* forward values of layers that backward makes again */
     bool only_inputs;         /* layers keep nothing but what they are handed */
 } Look;

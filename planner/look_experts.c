@@ -39,6 +39,8 @@ static bool routes_to(const Look *look, int64_t choices, Str *says)
         return false;
     str_putf(says, "%lld of %lld experts a token, to their capacity", (long long)choices,
              (long long)look->net->dims.at[look->named_dim].extent);
+    if (look->drawn)
+        str_put(says, ", the second by chance");
     return true;
 }
 

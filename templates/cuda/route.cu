@@ -109,6 +109,22 @@ extern "C" __global__ void lp_capacity(long long b, long long s, int k, int expe
     }
 }
 
+/* out[rows][k]: the first choice, and each later one where twice its share is more than the drawn
+ * part, word / 2^31, of its share and the first one's together; else -1. With `all` nothing is
+ * drawn. */
+extern "C" __global__ void lp_chance(long long rows, int k, const int *__restrict__ choice,
+                                     const LP_ROUTE_T *__restrict__ share,
+                                     const int *__restrict__ word, int all, int *__restrict__ out)
+{
+    for (long long i = lp_route_begin(); i < rows * k; i += lp_route_step()) {
+        const long long row = i / k;
+        const double part = all ? 0.0 : (double)word[row] / 2147483648.0;
+        const double own = (double)lp_float(share[i]);
+        const double both = own + (double)lp_float(share[row * k]);
+        out[i] = i == row * k || 2.0 * own > part * both ? choice[i] : -1;
+    }
+}
+
 /* out[rows]: the choices of one round. Each of the owners, who have `named` experts, takes `bound`
  * of them a round in their order, and in the last round all that are left; the others become -1. A
  * thread follows one owner, or nobody. */

@@ -123,6 +123,22 @@ static LP_MAYBE_UNUSED void lp_capacity(long b, long s, int k, int experts, long
     }
 }
 
+/* out[rows][k]: the first choice, and each later one where twice its share is more than the drawn
+ * part, word / 2^31, of its share and the first one's together; else -1. With `all` nothing is
+ * drawn. */
+static LP_MAYBE_UNUSED void lp_chance(long rows, int k, const int32_t *choice, const float *share,
+                                      const int32_t *word, int all, int32_t *out)
+{
+#pragma omp parallel for schedule(static)
+    for (long row = 0; row < rows; row++) {
+        const double part = all ? 0.0 : (double)word[row] / 2147483648.0;
+        for (long i = row * k; i < (row + 1) * k; i++) {
+            const double own = share[i], both = own + (double)share[row * k];
+            out[i] = i == row * k || 2.0 * own > part * both ? choice[i] : -1;
+        }
+    }
+}
+
 /* out[rows]: the choices of one round. Each of the owners, who have `named` experts, takes `bound`
  * of them a round in their order, and in the last round all that are left; the others become -1.
  * scratch: LP_CAPACITY_BYTES of the owners. */

@@ -84,6 +84,7 @@ const char *model_moe_step(Arena *arena);   /* over the step: not there yet */
 const char *model_moe_half(Arena *arena);   /* half the balance */
 const char *model_moe_z(Arena *arena);      /* z alone */
 const char *model_moe_biased(Arena *arena); /* z, and a bias that balances the load */
+const char *model_moe_chance(Arena *arena); /* the second choice, to a capacity */
 const char *model_dropout(Arena *arena);    /* gpt2 with dropout */
 
 #endif

@@ -133,6 +133,12 @@ const char *model_moe_biased(Arena *arena)
                       "\"bias\":\"layers.{i}.bias\",\"bias_rate\":0.001");
 }
 
+const char *model_moe_chance(Arena *arena)
+{
+    return model_edit(arena, model_moe_z(arena), "\"scale\":1",
+                      "\"second\":\"random\",\"capacity\":1.5");
+}
+
 const char *model_dropout(Arena *arena)
 {
     return model_edit(arena, model_gpt2(arena), "{\"op\":\"add\",\"in\":[\"x\",\"o\"]",

@@ -28,6 +28,8 @@ static const Launch launches[] = {
                     "(int *)out"},
     {"lp_deal", "number[0], number[1], number[2], number[3], number[4], number[5], "
                 "(const int *)in[0], (int *)out"},
+    {"lp_chance", "number[0], number[1], (const int *)in[0], (const float *)in[1], (const int "
+                  "*)in[2], number[2], (int *)out"},
     {"lp_tally", "number[0], number[1], number[2], (const int *)in[0], (float *)out"},
     {"lp_take", "number[0], number[1], number[2], (const int *)in[0], (const float *)in[1], "
                 "(float *)out"},
@@ -131,6 +133,23 @@ static void test_route(void **state)
     }
 }
 
+static void test_chance(void **state)
+{
+    Data *d = *state;
+    int32_t want[CHOICES], got[CHOICES], word[N];
+    int gone = 0;
+    for (int i = 0; i < N; i++)
+        word[i] = (int32_t)(rng_u64(8, 1, (uint64_t)i) >> 33);
+    for (int all = 0; all < 2; all++) {
+        lp_chance(N, K, d->choice, d->y, word, all, want);
+        call(d, "lp_chance", (const void *[]){d->choice, d->y, word}, got, (long[]){N, K, all});
+        assert_memory_equal(got, want, sizeof want);
+        for (int i = 0; i < CHOICES; i++)
+            gone += !all && want[i] != d->choice[i];
+    }
+    assert_true(gone > 0);
+}
+
 static void test_rows(void **state)
 {
     Data *d = *state;
@@ -208,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_route),
+        cmocka_unit_test(test_chance),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_linears),
     };

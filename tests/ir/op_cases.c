@@ -123,6 +123,7 @@ const OpCase op_cases[] = {
      0,
      0,
      false},
+    {OP_CHANCE, "bsk,bsk,bs->bsk", {.none = {0}}, 0, 0, true},
     PLAIN(OP_TALLY, "bsk->e"),
     PLAIN(OP_TALLY, "bsk->be"),
     PLAIN(OP_TAKE, "bsk,bse->bsk"),
@@ -200,7 +201,8 @@ static void fill(const OpBench *b, const OpCase *of, ValueId id)
         if (x->number == NUM_FLOAT) {
             *to = rng_normal(3, (uint64_t)id, (uint64_t)i);
             *to = of->positive ? exp(*to) : *to;
-        } else if (x->axes > 2 && begins_documents(of->op)) {
+        } else if ((x->axes > 2 && begins_documents(of->op)) ||
+                   (of->op == OP_CHANCE && id == b->graph->nodes.at[b->node].in[2])) {
             *to = (double)(random >> 33); /* words that rows draw by */
         } else if (begins_documents(of->op)) {
             int64_t second = 2 + i / sequence;

@@ -97,6 +97,7 @@ static void test_binding(void **state)
         {OP_ATTENTION, "bsd,btd,bth,bs->bsh,bs", "dht", "st", "bs"},
         {OP_TOPK, "bsv->bsr", "vr", "", "bsr"},
         {OP_CAPACITY, "bsr->bsr", "sr", "", "bsr"},
+        {OP_CHANCE, "bsr,bsr,bs->bsr", "r", "", "bsr"},
         {OP_TALLY, "bsr->v", "", "v", "v"},
         {OP_TALLY, "bsr->bv", "", "v", "bv"},
         {OP_TAKE, "bsr,bsv->bsr", "v", "", "bsr"},

@@ -98,6 +98,40 @@ static void test_capacity(void **state)
     }
 }
 
+/* A later choice stays as often as its part of both shares says, and always where nothing is drawn.
+ */
+static void test_chance(void **state)
+{
+    (void)state;
+    static double exact[ROWS * K], part[ROWS * K], drawn[ROWS], want[ROWS * K];
+    static float share[ROWS * K];
+    static int32_t choice[ROWS * K], word[ROWS], got[ROWS * K];
+    random_choices(choice, exact);
+    for (int i = 0; i < ROWS; i++)
+        drawn[i] = word[i] = (int32_t)(rng_u64(5, 1, (uint64_t)i) >> 33);
+    for (int i = 0; i < ROWS * K; i++)
+        part[i] = share[i] = (float)exp(rng_normal(6, 2, (uint64_t)i));
+    eval_one(OP_CHANCE, "bsk,bsk,bs->bsk", NULL, dims, 4, (const double *[]){exact, part, drawn},
+             (double *[]){want}, NULL);
+    lp_chance(ROWS, K, choice, share, word, 0, got);
+    for (int i = 0; i < ROWS * K; i++)
+        assert_int_equal(got[i], (int)want[i]);
+    lp_chance(ROWS, K, choice, share, word, 1, got);
+    assert_memory_equal(got, choice, sizeof got);
+    enum { MANY = 20000 };
+    static int32_t two[2 * MANY], left[2 * MANY], words[MANY];
+    static float shares[2 * MANY];
+    int kept = 0;
+    for (int i = 0; i < MANY; i++) {
+        words[i] = (int32_t)(rng_u64(9, 1, (uint64_t)i) >> 33);
+        shares[2 * i] = 3, shares[2 * i + 1] = 1; /* half of them */
+    }
+    lp_chance(MANY, 2, two, shares, words, 0, left);
+    for (int i = 0; i < MANY; i++)
+        kept += left[2 * i + 1] >= 0;
+    assert_true(abs(2 * kept - MANY) < 5 * 142); /* five standard deviations */
+}
+
 /* Blocks of experts: their counts side by side are the counts. */
 static void test_tally(void **state)
 {
@@ -143,11 +177,9 @@ static void test_take_and_spread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_topk),
-        cmocka_unit_test(test_topk_edges),
-        cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_tally),
-        cmocka_unit_test(test_take_and_spread),
+        cmocka_unit_test(test_topk),     cmocka_unit_test(test_topk_edges),
+        cmocka_unit_test(test_capacity), cmocka_unit_test(test_chance),
+        cmocka_unit_test(test_tally),    cmocka_unit_test(test_take_and_spread),
     };
     return cmocka_run_group_tests_name("route", tests, NULL, NULL);
 }
