@@ -373,6 +373,7 @@ const Bug bugs[] = {
      .batch = 4,
      .sequence = 8,
      .plans = {"mbs=4", "tp=2", "tp=2,sp=1", "dp=2", "dp=2,tp=2", "pp=2,mbs=2"},
+     .same = true,
      .breaks = {NUMERIC(BASE, NULL, NULL)}},
     {.id = "T31",
      .what = "the second expert by chance is another one on another plan",

@@ -379,6 +379,9 @@ static const Bad bad_models[] = {
     {EXPERTS("{\"op\":\"linear\",\"in\":\"x\",\"out\":\"l\",\"to\":[\"f\",\"e\"],"
              "\"weight\":\"g{i}\"}," ROUTER("softmax", "k", ",\"capacity\":1")),
      "tokens of a sequence", "[b, s, h]"},
+    {EXPERTS(GATE "," ROUTER("softmax", "f", ",\"second\":\"random\"")), "one of two",
+     "\"k\" of 2"},
+    {EXPERTS(GATE "," ROUTER("softmax", "k", ",\"second\":\"rarely\"")), "rarely", "random"},
     {EXPERTS(GATE "," ROUTER("softmax", "k", ",\"after\":true,\"balance\":0.1")),
      "scores of all experts", "\"after\""},
     {EXPERTS(GATE ",{\"op\":\"router\",\"in\":\"l\",\"out\":[\"c\"],\"k\":\"k\","

@@ -91,7 +91,8 @@ static void make_batches(Trial *trial)
     trial->batch = ARENA_ARRAY(trial->arena, EvalBatch, trial->spec.rounds * micros);
     for (int r = 0; r < trial->spec.rounds; r++) {
         double *(*data)[DATA_COUNT] = arena_alloc(trial->arena, (size_t)micros * sizeof *data);
-        for (int m = 0; m < micros; m++)
+        for (int m = 0; m < micros; m++) {
+            trial->batch[r * micros + m].sample = (r * micros + m) * rows;
             for (int d = 0; d < DATA_COUNT; d++) {
                 double *to = data[m][d] = ARENA_ARRAY(trial->arena, double, rows *sequence);
                 for (int64_t i = 0; i < rows * sequence && d < (int)DATA_FURTHER; i++)
@@ -101,6 +102,7 @@ static void make_batches(Trial *trial)
                 if (d == DATA_WEIGHT)
                     weight[m] = to;
             }
+        }
         weigh(trial, weight, micros, rows * sequence);
         for (int m = 0; m < micros; m++)
             look_ahead(net, data[m]);
