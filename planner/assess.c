@@ -184,9 +184,27 @@ Assessment *assess_plan(Arena *arena, const Plan *plan, const Net *net, int64_t 
     return out;
 }
 
+/* Layers whose own pins say otherwise what is made again. */
+static int other_layers(const Pins *pins)
+{
+    int layers = 0;
+    for (int r = 0; r < pins->ranges; r++) {
+        const PinRange *range = &pins->range[r];
+        bool inner = range->begin != RANGE_FIRST && range->begin != RANGE_LAST;
+        bool differs = range->pins.recompute >= 0 &&
+                       (range->pins.recompute != pins->recompute || range->pins.again);
+        layers += inner && differs ? range->end - range->begin + 1 : 0;
+    }
+    return layers;
+}
+
 static void put_recompute(Str *text, const Pins *pins, bool brief)
 {
-    if (pins->again)
+    int others = brief ? other_layers(pins) : 0;
+    if (others)
+        str_putf(text, ", recompute %s%d layer%s", pins->recompute ? "but " : "", others,
+                 others == 1 ? "" : "s");
+    else if (pins->again)
         str_putf(text, brief ? ", recompute %s" : ", selective recompute (%s)", pins->again);
     else if (pins->recompute)
         str_put(text, brief ? ", recompute" : ", full recompute");

@@ -8,7 +8,6 @@
 #include "planner/contradict.h"
 #include "planner/html.h"
 #include "planner/parts.h"
-#include "planner/refine.h"
 #include "planner/report.h"
 #include "planner/trace.h"
 
@@ -127,8 +126,8 @@ typedef struct Answer {
 /* The best plan whose layout fits: the cards never promise less than the layout takes, so the first
  * one does. What some layers have of their own is laid over the plans that the search found for
  * all, and over the one nearest to fitting where none does. */
-static bool make_answer(Problem *problem, Search *search, const Pins *pins, bool refine,
-                        SearchResult *result, Answer *ret)
+static bool make_answer(Problem *problem, Search *search, const Pins *pins, SearchResult *result,
+                        Answer *ret)
 {
     if (!result->found) {
         result->best = (Found){.pins = result->tightest.pins};
@@ -147,11 +146,8 @@ static bool make_answer(Problem *problem, Search *search, const Pins *pins, bool
             return false;
         ret->it = assess_plan(problem->arena, ret->plan, ret->net, ASSESS_STEPS);
         ret->found = found;
-        if (ret->it->peak_bytes > ret->it->budget_bytes)
-            continue;
-        if (refine)
-            refine_plan(problem, found, &ret->plan, &ret->net, &ret->it);
-        return true;
+        if (ret->it->peak_bytes <= ret->it->budget_bytes)
+            return true;
     }
     return diag_error(problem->diag, NO_SPAN, "no plan found fits once it is laid out");
 }
@@ -240,9 +236,8 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
         code = CLI_INPUT;
     } else if (!result.found && !(pins_divide(pins) && result.tightest.known)) {
         code = say_nothing_fits(cli, search, problem, pins, &result);
-    } else if (!make_answer(problem, search, pins, cli_has(cli, "refine"), &result, &answer) ||
-               !write_plan(cli, &answer) || !write_trace(cli, &answer) ||
-               !write_schedule(cli, &answer)) {
+    } else if (!make_answer(problem, search, pins, &result, &answer) || !write_plan(cli, &answer) ||
+               !write_trace(cli, &answer) || !write_schedule(cli, &answer)) {
         code = CLI_INPUT;
     } else {
         Rung ladder[LADDER_RUNGS];
@@ -262,6 +257,7 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
                          .rungs = rungs,
                          .found = answer.found,
                          .pinned = is_pinned(pins),
+                         .laid_over = pins_divide(pins),
                          .defaulted = problem->defaulted,
                          .style = style_for(isatty(STDOUT_FILENO))};
         say_report(cli, &report, sections);
@@ -301,7 +297,7 @@ int cmd_plan(int argc, char **argv)
          "the search may keep state, activations and weights in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
-        {"refine", NULL, "let last layers off recompute and cut homes where memory has room",
+        {"refine", NULL, "the search may also cut homes of a stage's last layers less than others'",
          false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
         {"schedule-csv", "FILE", "the rows of the schedule in PyTorch's cells, a line a stage",
@@ -318,7 +314,9 @@ int cmd_plan(int argc, char **argv)
             "and "
             "the schedules 1F1B\nand GPipe with every cut of the layers into stages, zbh1, and "
             "zbv and interleaved with two\nchunks a stage, with even layers, or where they do not "
-            "divide, one more or less. Pins narrow it. A\npinned schedule may also have more "
+            "divide, one more or less. Where layers\nrecompute, as many of the last ones of every "
+            "stage (1f1b, gpipe) keep what they make as it has\nroom for; --refine also cuts the "
+            "homes of the last ones less. Pins narrow it. A\npinned schedule may also have more "
             "chunks (chunks=4), be dualpipev, pipedream or 2bw\n"
             "(never drained: gradients of stale weights, nothing clipped), or rows in a file, "
             "x.csv: layers are\nthen even over the chunks, or pinned.\n"
@@ -362,11 +360,9 @@ int cmd_plan(int argc, char **argv)
             "zero=3,\n"
             "first: and last: for the links before and behind them; keys tp cp dp tp_by cp_by "
             "cp_heads\n"
-            "ep etp zero shard sp block recompute. What moves between neighbours is found. The "
-            "search is\n"
-            "for layers that are alike; what differs is laid over what it found, and --refine "
-            "finds some\n"
-            "of it.",
+            "ep etp zero shard sp block recompute. What moves between neighbours is found. Under "
+            "such pins the\n"
+            "search is for layers that are alike, and what differs is laid over what it found.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,
@@ -380,9 +376,9 @@ int cmd_plan(int argc, char **argv)
     if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns) ||
         (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections)))
         return cli_end(cli, CLI_USAGE);
-    int code = ask_problem(cli, &problem) && ask_offload(cli, &problem)
-                   ? plan_problem(cli, &problem, &pins, &limits, sections)
-                   : CLI_INPUT;
+    bool asked = ask_problem(cli, &problem) && ask_offload(cli, &problem);
+    problem.refine = cli_has(cli, "refine");
+    int code = asked ? plan_problem(cli, &problem, &pins, &limits, sections) : CLI_INPUT;
     json_doc_free(problem.model);
     if (problem.cluster)
         json_doc_free(problem.cluster->doc);

@@ -126,10 +126,15 @@ bool names_in_graph(const Net *net, const Graph *graph, const char *names)
 
 bool plan_is_divided(const Plan *plan, const Net *net)
 {
-    bool divided = plan->part != NULL;
-    for (int c = 0; c < net->classes.n; c++)
+    bool divided = plan->part != NULL, full = false, not_full = false;
+    for (int c = 0; c < net->classes.n; c++) {
+        Pins own = pins_none();
+        class_recompute(plan->arena, net->classes.at[c], &plan->class[c], &own);
         divided = divided || plan->class[c].mesh || plan->class[c].cut;
-    return divided;
+        full = full || own.recompute;
+        not_full = not_full || !own.recompute;
+    }
+    return divided || (full && not_full);
 }
 
 /* Values of the classes of these links, kinds of ops, and the words. */

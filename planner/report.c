@@ -176,7 +176,7 @@ static char *space_line(Arena *arena, const SearchedSpace *space)
 static char *verdict_line(Arena *arena, const Report *report)
 {
     const SearchResult *search = report->search;
-    if (pins_divide(&report->it->pins))
+    if (report->laid_over)
         return arena_printf(
             arena, "searched as if all layers were alike; their own pins are laid over it; %s",
             text_time(arena, search->stats.wall_ns));
@@ -222,27 +222,53 @@ void report_labels(Str *str, const Report *report)
     }
 }
 
-/* Layers that differ from the rest, a line each. */
-static void put_ranges(Str *str, const Report *report)
+/* "head", "7", "0-3": the links of a range. */
+static char *range_name(Arena *arena, const Net *net, const PinRange *range)
+{
+    int links = net->chain.n;
+    bool first = range->begin == RANGE_FIRST, last = range->begin == RANGE_LAST;
+    if (first || last)
+        return arena_strdup(arena,
+                            net->classes.at[net->chain.at[first ? 0 : links - 1].class]->name);
+    return arena_printf(arena, range->begin == range->end ? "%d" : "%d-%d", range->begin,
+                        range->end);
+}
+
+/* How the layers of a range are placed, where that is not as all. */
+static char *range_words(const Report *report, const PinRange *range)
 {
     const Assessment *it = report->it;
     const Pins *pins = &it->pins;
     Problem problem = {.net = (Net *)it->net, .ranks = it->plan->ranks};
-    for (int r = 0; r < pins->ranges; r++) {
-        const PinRange *range = &pins->range[r];
-        int links = it->net->chain.n;
-        bool first = range->begin == RANGE_FIRST, last = range->begin == RANGE_LAST;
-        Pins own = pins_of_link(&problem, pins, first ? 0 : last ? links - 1 : range->begin + 1);
+    int link = range->begin == RANGE_FIRST  ? 0
+               : range->begin == RANGE_LAST ? it->net->chain.n - 1
+                                            : range->begin + 1;
+    Pins own = pins_of_link(&problem, pins, link);
+    bool kept = (pins->recompute || pins->again) && !own.recompute && !own.again;
+    return arena_printf(report->arena, "%s%s", pins_layers_words(report->arena, &own),
+                        kept ? ", nothing made again" : "");
+}
+
+/* Layers that differ from the rest, a line for those that are alike. */
+static void put_ranges(Str *str, const Report *report)
+{
+    const Assessment *it = report->it;
+    const PinRange *range = it->pins.range;
+    int n = it->pins.ranges, lines = 0;
+    bool *said = ARENA_ARRAY(report->arena, bool, n + 1);
+    for (int r = 0; r < n; r++) {
+        const char *words = range_words(report, &range[r]);
         Str text = str_new(report->arena);
-        if (first || last)
-            str_put(&text,
-                    it->net->classes.at[it->net->chain.at[first ? 0 : links - 1].class]->name);
-        else
-            str_putf(&text, range->begin == range->end ? "%d" : "%d-%d", range->begin, range->end);
-        str_putf(&text, ": %s", pins_layers_words(report->arena, &own));
-        if ((pins->recompute || pins->again) && !own.recompute && !own.again)
-            str_put(&text, ", nothing made again");
-        put_line(str, report, r ? "" : "but", text.at);
+        for (int k = r; k < n && !said[r]; k++)
+            if (!said[k] && str_eq(range_words(report, &range[k]), words)) {
+                str_putf(&text, "%s%s", k > r ? ", " : "",
+                         range_name(report->arena, it->net, &range[k]));
+                said[k] = k > r;
+            }
+        if (said[r])
+            continue;
+        str_putf(&text, ": %s", words);
+        put_line(str, report, lines++ ? "" : "but", text.at);
     }
 }
 
@@ -301,6 +327,11 @@ void report_search(Str *str, const Report *report)
     put_line(str, report, "search", search_line(arena, report));
     if (report->search) {
         put_line(str, report, "", space_line(arena, &report->search->space));
+        if (report->search->space.mixes)
+            put_line(str, report, "",
+                     report->search->space.mixed_homes
+                         ? "last layers of a stage: as the others, or with less recompute or ZeRO"
+                         : "last layers of a stage: as the others, or without their recompute");
         put_line(str, report, "", verdict_line(arena, report));
     }
 }

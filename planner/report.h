@@ -17,6 +17,7 @@ typedef struct Report {
     int rungs;                  /* of the ladder */
     const Found *found;         /* the plan as the search found it, or NULL */
     bool pinned;                /* the search was of a part of the declared space */
+    bool laid_over;             /* pins of some layers were, over what it found */
     const char *defaulted;      /* the flags whose values nobody gave, or NULL */
     Style style;
 } Report;

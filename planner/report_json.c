@@ -146,6 +146,8 @@ static json_t *space_json(const SearchedSpace *space)
     json_object_set_new(object, "chunks", integer(space->chunks));
     json_object_set_new(object, "ep", integer(space->ep));
     json_object_set_new(object, "room", integer(space->room));
+    json_object_set_new(object, "mixes", json_boolean(space->mixes));
+    json_object_set_new(object, "mixed_homes", json_boolean(space->mixed_homes));
     return object;
 }
 

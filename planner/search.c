@@ -12,11 +12,12 @@
 typedef enum { LEVEL_WORK, LEVEL_ROWS, LEVEL_CARDS, LEVEL_TREE } Level;
 
 typedef struct HeapItem {
-    Family *family; /* from LEVEL_TREE on, in an arena of its own */
+    Family *family;   /* from LEVEL_TREE on, in an arena of its own */
+    const Pins *pins; /* of the space; from LEVEL_CARDS on with their labels */
     int64_t bound;
-    int rank;  /* place in the written order of the space, with room for the labels of each */
-    int block; /* label of the blocks; NONE before they were solved, or without a choice */
+    int rank; /* place in the written order of the space, with room for the picks of each */
     Level level;
+    bool simulated; /* some plan of it was */
 } HeapItem;
 
 typedef struct Heap {
@@ -64,8 +65,7 @@ typedef struct Run {
     const Problem *problem;
     Arena *scratch;
     Heap heap;
-    Pins *space;     /* without labels */
-    bool *simulated; /* per rank */
+    Pins *space; /* without labels */
     int families, best_rank;
     int64_t budget; /* bytes of a device */
     bool inside;
@@ -78,13 +78,6 @@ static int64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static Pins item_pins(const Run *run, const HeapItem *item)
-{
-    Pins pins = run->space[item->rank / MAX_LABELS];
-    pins.block = item->block;
-    return pins;
 }
 
 static int64_t micros_of(const Run *run, const Pins *pins)
@@ -130,7 +123,7 @@ static void note_tightest(Run *run, const Pins *pins, Family *family)
     if (tightest->known && tightest->bytes <= bytes.all)
         return;
     *tightest = (Tightest){.known = true,
-                           .pins = *pins,
+                           .pins = pins_of_base(pins),
                            .stage = worst,
                            .bytes = bytes.all,
                            .budget_bytes = family_budget(family),
@@ -141,8 +134,14 @@ static void note_tightest(Run *run, const Pins *pins, Family *family)
                            .transient_bytes = bytes.transients};
 }
 
+/* A mix may come to a plan of another family. */
 static void keep_runner(SearchResult *result, const Found *found)
 {
+    bool known = pins_same(&found->pins, &result->best.pins);
+    for (int i = 0; i < result->runners; i++)
+        known = known || pins_same(&found->pins, &result->runner[i].pins);
+    if (known)
+        return;
     int at = result->runners < MAX_RUNNERS ? result->runners++ : MAX_RUNNERS - 1;
     if (at == MAX_RUNNERS - 1 && result->runners == MAX_RUNNERS && result->runner[at].step_ns > 0 &&
         result->runner[at].step_ns <= found->step_ns)
@@ -154,25 +153,26 @@ static void keep_runner(SearchResult *result, const Found *found)
     result->runner[at] = *found;
 }
 
-static void keep_best(Run *run, const Pins *pins, int rank, const Cuts *cuts)
+static void keep_best(Run *run, const Pins *pins, int rank, Family *family, const Cuts *cuts)
 {
     SearchResult *result = run->result;
     Found found = {*pins, cuts->step_ns, cuts->bytes};
+    mix_ranges(run->problem->arena, family, cuts->first_link, &found.pins);
     int chunks = found.pins.cuts = pins_chunks(pins);
     for (int c = 0; c < chunks; c++)
         found.pins.cut[c] =
             cuts->first_link[c + 1] - cuts->first_link[c] - (c == 0) - (c == chunks - 1);
     bool better = !result->found || found.step_ns < result->best.step_ns ||
                   (found.step_ns == result->best.step_ns && rank < run->best_rank);
-    if (better && result->found)
-        keep_runner(result, &result->best);
-    if (!better) {
-        keep_runner(result, &found);
-        return;
+    const Found other = better ? result->best : found;
+    bool some = !better || result->found;
+    if (better) {
+        result->found = true;
+        result->best = found;
+        run->best_rank = rank;
     }
-    result->found = true;
-    result->best = found;
-    run->best_rank = rank;
+    if (some)
+        keep_runner(result, &other);
 }
 
 /* A family of equal time wins only with a smaller rank. */
@@ -183,11 +183,20 @@ static int64_t below_for(const Run *run, int rank)
     return run->result->best.step_ns + (rank < run->best_rank);
 }
 
+/* What a mix takes at least by what is solved of it, as memory leaves room; INT64_MAX: it fits no
+ * device. */
+static int64_t mix_bound(Run *run, const Pins *pins, Solved solved)
+{
+    const Order *order = search_order(run->search, pins);
+    int64_t work = mix_ns(run->search, order, pins, run->budget, solved);
+    return work < INT64_MAX ? rows_bound(run, pins, work) + end_bound(run, pins) : INT64_MAX;
+}
+
 /* The rows of its schedule, each as long as its work, and with what they keep. A family with
  * several chunks on a stage, or with W apart, has few ways to be cut, so that rows bound them. */
 static void bound_by_rows(Run *run, HeapItem item)
 {
-    const Pins *pins = &run->space[item.rank / MAX_LABELS];
+    const Pins *pins = item.pins, tail = pins_of_tail(pins);
     const Order *order = search_order(run->search, pins);
     const Work *work = &run->search->work;
     /* rows of steps that flow are a run of several: they bound no single one */
@@ -198,15 +207,18 @@ static void bound_by_rows(Run *run, HeapItem item)
     int n = order && few ? chunk_cuts(run->problem, pins, cut) : 0;
     if (n == 1)
         chunk_links(run->problem, pins, cut, first_link);
+    if (order && pins_mix(pins))
+        item.bound = num_larger(item.bound, mix_bound(run, pins, SOLVED_NONE));
     if (!order || (few && n == 0)) {
         run->result->stats.illegal++;
-    } else if (!flows && !rows_fit(work, run->problem, pins, order, n == 1 ? first_link : NULL,
-                                   run->budget)) {
+    } else if (item.bound == INT64_MAX ||
+               (!flows && !rows_fit(work, run->problem, pins, order, n == 1 ? first_link : NULL,
+                                    run->budget))) {
         run->result->stats.cut_memory++;
     } else {
         item.level = LEVEL_ROWS;
         if (few && !flows) {
-            int64_t rows = chunk_rows_bound(scratch, work, run->problem, pins, order, cut, n);
+            int64_t rows = chunk_rows_bound(scratch, work, run->problem, &tail, order, cut, n);
             item.bound = num_larger(item.bound, rows + end_bound(run, pins));
         }
         heap_push(&run->heap, item);
@@ -260,44 +272,57 @@ static int64_t deck_update_ns(const Pins *pins, const Deck *deck)
     return ns;
 }
 
+/* Is a mix done with, by what is solved of it? */
+static bool mix_settled(Run *run, HeapItem *item, Solved solved)
+{
+    SearchStats *stats = &run->result->stats;
+    int64_t bound = pins_mix(item->pins) ? mix_bound(run, item->pins, solved) : item->bound;
+    bool fits = bound < INT64_MAX;
+    item->bound = num_larger(item->bound, bound);
+    if (item->bound >= below_for(run, item->rank))
+        ++*(fits ? &stats->cut_bound : &stats->cut_memory);
+    return item->bound >= below_for(run, item->rank);
+}
+
 /* Cards: the work of all links as they are placed. */
 static bool bound_by_deck(Run *run, HeapItem item)
 {
-    const Pins at = item_pins(run, &item), *pins = &at;
+    const Pins *pins = item.pins;
+    bool flows = pins_flow(pins), mix = pins_mix(pins);
+    if (mix && mix_settled(run, &item, SOLVED_TAIL))
+        return true;
     const Deck *deck = search_deck(run->search, pins);
-    if (!deck)
+    if (!deck || (mix && !mix_pairs(run->search, pins)))
         return false;
+    if (mix && mix_settled(run, &item, SOLVED_BOTH))
+        return true;
     const Net *net = deck->net;
-    int64_t work = 0, norm = run->problem->cluster->device.launch_ns;
-    for (int i = 0; i < net->chain.n; i++) {
-        const Card *card = &deck->card[net->chain.at[i].class];
-        const CardSegment *list[] = {&card->forward, &card->backward, &card->weight};
-        for (int l = 0; l < BODY_LISTS; l++) {
-            int64_t least = list[l]->ns < list[l]->next_ns ? list[l]->ns : list[l]->next_ns;
-            work += pins->braid > 0 ? list[l]->compute_ns : least; /* others may hide the rest */
-        }
-    }
-    int64_t update = pins_flow(pins) ? 0 : deck_update_ns(pins, deck),
-            known = pins_flow(pins) ? 0 : work_update_ns(&run->search->work, run->problem, pins);
+    int64_t work = 0, norm = run->problem->cluster->device.launch_ns, update = 0;
+    for (int i = 0; i < net->chain.n && !mix; i++)
+        work += card_least_ns(&deck->card[net->chain.at[i].class], pins->braid > 0);
+    if (!flows && !mix)
+        update =
+            deck_update_ns(pins, deck) - work_update_ns(&run->search->work, run->problem, pins);
     int64_t bound =
-        rows_bound(run, pins, work) + norm + end_bound(run, pins) + num_larger(update - known, 0);
+        rows_bound(run, pins, work) + norm + end_bound(run, pins) + num_larger(update, 0);
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);
     return true;
 }
 
-/* Once its blocks are solved, a family is as many as they have labels. */
+/* Once its blocks are solved, a family is as many as they have labels, or pairs of them. */
 static void bound_by_cards(Run *run, HeapItem item)
 {
-    const Pins *pins = &run->space[item.rank / MAX_LABELS];
-    int labels = search_labels(run->search, pins), families = 0;
-    for (int i = 0; i < labels; i++) {
+    Pins *pick;
+    if (pins_mix(item.pins) && mix_settled(run, &item, SOLVED_TAIL))
+        return;
+    int picks = search_picks(run->search, run->scratch, item.pins, &pick), families = 0;
+    for (int i = 0; i < picks; i++) {
         HeapItem family = item;
         family.rank += i;
-        family.block = labels > 1 ? i : NONE;
-        if (pins->block < 0 || pins->block == i)
-            families += bound_by_deck(run, family);
+        family.pins = &pick[i];
+        families += bound_by_deck(run, family);
     }
     run->result->stats.illegal += families == 0;
     run->result->stats.considered += families > 1 ? families - 1 : 0;
@@ -305,41 +330,42 @@ static void bound_by_cards(Run *run, HeapItem item)
 
 static CutTable *table_for(Run *run, Arena *scratch, const HeapItem *item, Family *family)
 {
-    const Pins at = item_pins(run, item), *pins = &at;
     int *fixed = ARENA_ARRAY(scratch, int, MAX_STAGES + 1);
-    search_links(run->problem, pins, fixed);
-    return cuts_table(scratch, family, pins->cuts ? fixed : NULL, below_for(run, item->rank));
+    search_links(run->problem, item->pins, fixed);
+    return cuts_table(scratch, family, item->pins->cuts ? fixed : NULL, below_for(run, item->rank));
 }
 
 /* A family counts as simulated once, with the first of its plans. */
-static void count_plans(Run *run, int rank, const CutStats *cut)
+static void count_plans(Run *run, HeapItem *item, const CutStats *cut)
 {
     run->result->stats.plans += cut->simulated;
-    if (cut->simulated == 0 || run->simulated[rank])
+    if (cut->simulated == 0 || item->simulated)
         return;
-    run->simulated[rank] = true;
+    item->simulated = true;
     run->result->stats.simulated++;
 }
 
 /* The family is done with: slower for certain, unless it was simulated or time ran out. */
-static void settle_family(Run *run, int rank, bool certain)
+static void settle_family(Run *run, const HeapItem *item, bool certain)
 {
-    if (!run->simulated[rank])
+    if (!item->simulated)
         ++*(certain ? &run->result->stats.cut_bound : &run->result->stats.open);
 }
 
 /* A family of several chunks on a stage, or of a backward in two parts, has few plans in the
  * declared space. */
-static void settle_chunks(Run *run, int rank, const Pins *pins, Family *family)
+static void settle_chunks(Run *run, HeapItem *item)
 {
+    const Pins *pins = item->pins;
+    Family *family = item->family;
     CutStats stats = {.complete = true};
     Arena *scratch = arena_new("chunks");
     Cuts cuts =
-        chunk_best(scratch, pins, family, below_for(run, rank), end_bound(run, pins), &stats);
+        chunk_best(scratch, pins, family, below_for(run, item->rank), end_bound(run, pins), &stats);
     arena_free(scratch);
     if (cuts.step_ns < INT64_MAX) {
-        count_plans(run, rank, &stats);
-        keep_best(run, pins, rank, &cuts);
+        count_plans(run, item, &stats);
+        keep_best(run, pins, item->rank, family, &cuts);
         return;
     }
     run->result->stats.cut_memory++;
@@ -348,8 +374,9 @@ static void settle_chunks(Run *run, int rank, const Pins *pins, Family *family)
 
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents
  * before any tree. False: the family is done with. */
-static bool first_cuts(Run *run, const Pins *pins, HeapItem *item)
+static bool first_cuts(Run *run, HeapItem *item)
 {
+    const Pins *pins = item->pins;
     SearchStats *stats = &run->result->stats;
     Arena *scratch = arena_new("cuts");
     CutTable *table = table_for(run, scratch, item, item->family);
@@ -363,9 +390,9 @@ static bool first_cuts(Run *run, const Pins *pins, HeapItem *item)
     } else {
         CutStats cut = {0};
         Cuts cuts = cuts_first(table, below, &cut);
-        count_plans(run, item->rank, &cut);
+        count_plans(run, item, &cut);
         if (cuts.step_ns < INT64_MAX)
-            keep_best(run, pins, item->rank, &cuts);
+            keep_best(run, pins, item->rank, item->family, &cuts);
         item->bound = bound > item->bound ? bound : item->bound;
         item->level = LEVEL_TREE;
     }
@@ -382,7 +409,7 @@ static void drop_family(HeapItem *item)
 
 static void bound_by_cuts(Run *run, HeapItem item)
 {
-    const Pins at = item_pins(run, &item), *pins = &at;
+    const Pins *pins = item.pins;
     Arena *arena = arena_new("family");
     item.family = search_family(run->search, arena, pins);
     if (!item.family) {
@@ -391,8 +418,8 @@ static void bound_by_cuts(Run *run, HeapItem item)
         return;
     }
     if (!pins_plain(pins))
-        settle_chunks(run, item.rank, pins, item.family);
-    else if (first_cuts(run, pins, &item)) {
+        settle_chunks(run, &item);
+    else if (first_cuts(run, &item)) {
         heap_push(&run->heap, item);
         return;
     }
@@ -401,20 +428,19 @@ static void bound_by_cuts(Run *run, HeapItem item)
 
 static void search_tree(Run *run, HeapItem item)
 {
-    const Pins at = item_pins(run, &item), *pins = &at;
     Arena *scratch = arena_new("tree");
     CutTable *table = table_for(run, scratch, &item, item.family);
     CutStats cut = {0};
     Cuts cuts = cuts_search(table, below_for(run, item.rank), &run->deadline, &cut);
-    count_plans(run, item.rank, &cut);
+    count_plans(run, &item, &cut);
     if (cuts.step_ns < INT64_MAX)
-        keep_best(run, pins, item.rank, &cuts);
+        keep_best(run, item.pins, item.rank, item.family, &cuts);
     if (!cut.complete) {
         run->result->complete = false;
         if (item.bound < run->result->bound_ns)
             run->result->bound_ns = item.bound;
     }
-    settle_family(run, item.rank, cut.complete);
+    settle_family(run, &item, cut.complete);
     arena_free(scratch);
     drop_family(&item);
 }
@@ -436,11 +462,12 @@ static void fill_heap(Run *run, bool inside)
             run->result->stats.cut_memory++;
             continue;
         }
-        int64_t work = work_ns(&run->search->work, run->problem, pins);
+        const Pins tail = pins_of_tail(pins);
+        int64_t work = work_ns(&run->search->work, run->problem, &tail);
         heap_push(&run->heap,
                   (HeapItem){.bound = rows_bound(run, pins, work) + end_bound(run, pins),
-                             .rank = i * MAX_LABELS,
-                             .block = NONE});
+                             .rank = i * MAX_PICKS,
+                             .pins = pins});
     }
 }
 
@@ -457,7 +484,7 @@ static void find_tightest(Run *run)
     int64_t least = INT64_MAX;
     for (int i = 0; i < run->families; i++) {
         int64_t bytes = memory_bound(&run->search->work, run->problem, &run->space[i]);
-        if (limits_out(run, &run->space[i]))
+        if (limits_out(run, &run->space[i]) || pins_mix(&run->space[i]))
             continue;
         if (bytes < least && search_labels(run->search, &run->space[i]) > 0) {
             least = bytes;
@@ -465,7 +492,7 @@ static void find_tightest(Run *run)
         }
     }
     for (int i = nearest; i != NONE && i < run->families; i++) {
-        if (limits_out(run, &run->space[i]) ||
+        if (limits_out(run, &run->space[i]) || pins_mix(&run->space[i]) ||
             memory_bound(&run->search->work, run->problem, &run->space[i]) > least + least / 8)
             continue;
         /* of its labels the last takes least */
@@ -488,12 +515,12 @@ static void empty_heap(Run *run)
     while (run->heap.items.n > 0) {
         HeapItem item = heap_pop(&run->heap);
         if (item.bound >= below_for(run, item.rank)) {
-            settle_family(run, item.rank, true);
+            settle_family(run, &item, true);
             drop_family(&item);
             continue;
         }
         if (deadline_passed(&run->deadline)) {
-            settle_family(run, item.rank, false);
+            settle_family(run, &item, false);
             drop_family(&item);
             result->complete = false;
             result->bound_ns = item.bound < result->bound_ns ? item.bound : result->bound_ns;
@@ -521,6 +548,8 @@ static void note_space(Run *run)
         space->chunks = chunks > space->chunks ? chunks : space->chunks;
         space->ep = pins->ep > space->ep ? pins->ep : space->ep;
         space->room = pins->ep > 1 ? pins->room : space->room;
+        space->mixes = space->mixes || pins_mix(pins);
+        space->mixed_homes = space->mixed_homes || (pins_mix(pins) && pins->range->pins.zero >= 0);
         for (int k = 0; k < KEPT_COUNT; k++)
             space->home = pins->home[k] > space->home ? pins->home[k] : space->home;
     }
@@ -542,7 +571,6 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
     note_space(&run);
-    run.simulated = ARENA_ARRAY(run.scratch, bool, MAX_LABELS *run.families + 1);
     for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
         fill_heap(&run, wave == 0);
         empty_heap(&run);

@@ -10,10 +10,13 @@
  * cut over cp ranks where tp stays inside the fastest domain: some of these exchange heads, the
  * others gather or pass by blocks, whichever the solver of blocks finds better, and under a mask
  * that hides all that comes later have the sequence in a zigzag; where a mask hides what is far
- * away too, in a row as well. Pins narrow it; more chunks, DualPipeV and rows of a file are there
- * when they are pinned. A *family* is a plan without its cuts. The objective is the segment
- * simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp, smaller
- * cp, exchanged heads before a zigzag, no recompute, no sp, no ZeRO, fewer ranks that share
+ * away too, in a row as well. Layers of a stage are alike, or, of GPipe and 1F1B, all make their
+ * forward again but as many of the last ones as the stage has room for, whose blocks may have
+ * another label; where the problem says refine, as many of the last ones as well may have whole
+ * what the others cut beyond the state. Pins narrow it; more chunks, DualPipeV and rows of a file
+ * are there when they are pinned. A *family* is a plan without its cuts. The objective is the
+ * segment simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp,
+ * smaller cp, exchanged heads before a zigzag, no recompute, no sp, no ZeRO, fewer ranks that share
  * experts, larger micro-batch, 1F1B before GPipe, ZB-H1, ZB-V and interleaved, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
@@ -29,6 +32,9 @@
 
 typedef struct Search Search;
 
+/* The last layers of every stage, as many of them as it has room for (family_set_tail): the one
+ * range of a family that is a mix. */
+enum { RANGE_TAIL = RANGE_LAST + 1 };
 /* Shorter sequences are cut over cp ranks only where a pin says so. */
 enum { LONG_SEQUENCE = 16384 };
 
@@ -47,7 +53,7 @@ typedef struct SearchStats {
 
 /* A plan that was simulated. */
 typedef struct Found {
-    Pins pins;              /* complete, with its cuts */
+    Pins pins;              /* complete, with its cuts; ranges are in the problem's arena */
     int64_t step_ns, bytes; /* bytes: of the largest stage */
 } Found;
 
@@ -69,6 +75,8 @@ typedef struct SearchedSpace {
     int ep;             /* most ranks that share experts */
     int room;           /* where they do: percent of an even share of the rows; 0: for all */
     int home;           /* a Memory: the farthest that any of them keeps something in */
+    bool mixes;         /* stages may have layers of two choices, */
+    bool mixed_homes;   /* also of homes */
 } SearchedSpace;
 
 typedef struct SearchResult {
@@ -95,6 +103,10 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
 /* How many labels the blocks of these pins have, with more than one of them: pins then say which.
  * 1: there is nothing to choose, and their block is NONE; 0: their layers cannot be placed so. */
 int search_labels(Search *search, const Pins *pins);
+/* The families that one of the space becomes once its blocks are solved: one a label; of a mix, one
+ * a pair of choices. MAX_PICKS at most; 0: its layers cannot be placed so. */
+enum { MAX_PICKS = MAX_LABELS * MAX_LABELS };
+int search_picks(Search *search, Arena *arena, const Pins *pins, Pins **ret);
 /* The variant of these pins, as a run solved it; NULL when its layers cannot be placed so. */
 const Variant *search_variant(Search *search, const Pins *pins);
 /* The family of complete pins, in the arena; NULL when it cannot be. Cuts of `pins` are left aside.

@@ -94,7 +94,7 @@ static const StageCost *stage_at(CutTable *table, int stage, int begin, int end,
         table->time_cut = *ret_stop = true;
         return NULL;
     }
-    const StageCost *cost = family_stage(table->family, begin, end);
+    const StageCost *cost = family_stage(table->family, stage, begin, end);
     if (stage_bytes(table->family, cost, stage) > table->budget ||
         !stage_fits_far(table->family, cost, stage)) {
         *ret_stop = true;
@@ -146,9 +146,8 @@ static void fill_sums(CutTable *table)
         table->hop_both[s + 1] = table->hop_both[s] + hops.hop_forward[s] + hops.hop_backward[s];
     }
     for (int i = 0; i < table->links; i++) {
-        const Card *card = family_card(family, i);
-        int64_t forward = smaller(card->forward.ns, card->forward.next_ns);
-        int64_t backward = smaller(card->backward.ns, card->backward.next_ns);
+        int64_t forward, backward;
+        family_least(family, i, &forward, &backward);
         table->forward[i + 1] = table->forward[i] + forward;
         table->both[i + 1] = table->both[i] + forward + backward;
     }
@@ -197,7 +196,7 @@ static int64_t plan_bytes(CutTable *table, const int *first_link)
 {
     int64_t most = 0;
     for (int s = 0; s < table->stages; s++) {
-        const StageCost *cost = family_stage(table->family, first_link[s], first_link[s + 1]);
+        const StageCost *cost = family_stage(table->family, s, first_link[s], first_link[s + 1]);
         most = num_larger(most, stage_bytes(table->family, cost, s));
     }
     return most;
@@ -286,8 +285,8 @@ static void extend_sums(Tree *tree, int stage)
         const LearnedPath *form = &table->forms.at[f];
         int64_t sum = form->hops;
         if (stage > 0) {
-            const StageCost *cost =
-                family_stage(table->family, tree->first_link[stage - 1], tree->first_link[stage]);
+            const StageCost *cost = family_stage(
+                table->family, stage - 1, tree->first_link[stage - 1], tree->first_link[stage]);
             sum = tree->sum[stage - 1].at[f] + form_at(form, stage - 1, cost);
         }
         vec_push(table->arena, &tree->sum[stage]) = sum;

@@ -62,6 +62,35 @@ int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
 bool rows_fit(const Work *work, const Problem *problem, const Pins *pins, const Order *order,
               const int *first_link, int64_t budget);
 
+/* Bytes and ns of every link, at least, under the pins of a family, and of its tail. */
+typedef struct MixLink {
+    int64_t ns[2], fixed[2], saved[2]; /* fixed: static bytes; saved: of a micro-batch */
+} MixLink;
+void work_links(const Work *work, const Problem *problem, const Pins *pins, MixLink *ret);
+/* Slots of what a chunk keeps, at least. */
+int64_t order_slots(const Order *order, int chunk);
+
+/* ---- search_mix.c ---- */
+
+/* Is a family one whose stages have the pins of a tail for their last links, as many as there is
+ * room for? Its pins are those of all other links. */
+bool pins_mix(const Pins *pins);
+/* The pins of its tail alone; of the others alone. Of a family that is no mix: its own. */
+Pins pins_of_tail(const Pins *pins);
+Pins pins_of_base(const Pins *pins);
+/* A pass over one link, forward and backward, at least; braided: what others cannot hide. */
+int64_t card_least_ns(const Card *card, bool braided);
+/* Ns of all links of a mix for one micro-batch, at least, when the stages of the order hold them in
+ * the budget; INT64_MAX when they cannot. By work alone, by the cards of its tail (of whatever
+ * label, where the pins say none), by all cards. */
+typedef enum { SOLVED_NONE, SOLVED_TAIL, SOLVED_BOTH } Solved;
+int64_t mix_ns(Search *search, const Order *order, const Pins *pins, int64_t budget, Solved solved);
+/* Tails are to be faster, and layers of either choice handed on as the other has them. */
+bool mix_pairs(Search *search, const Pins *pins);
+/* The pins of a plan of a mix: its tails become ranges of links, or its only pins. No other's
+ * change. */
+void mix_ranges(Arena *arena, Family *family, const int *first_link, Pins *pins);
+
 /* ---- search_keep.c ---- */
 
 typedef struct KeptWidth KeptWidth;

@@ -138,12 +138,21 @@ const Order *search_order(Search *search, const Pins *pins)
 Family *search_family(Search *search, Arena *arena, const Pins *pins)
 {
     const Deck *deck = search_deck(search, pins);
+    if (pins_mix(pins) && !mix_pairs(search, pins))
+        return NULL;
     const Order *order = deck ? search_order(search, pins) : NULL;
     Family *family =
         order ? family_new(arena, search->problem, deck, order, pins->dp, pins->zero, pins->shard)
               : NULL;
-    if (family)
-        pins_memories(pins, family->memory);
+    if (!family)
+        return NULL;
+    pins_memories(pins, family->memory);
+    if (pins_mix(pins)) {
+        const Pins tail = pins_of_tail(pins);
+        Homes *homes = ARENA_NEW(arena, Homes);
+        *homes = homes_preset(&family->mesh, tail.zero, tail.shard);
+        family_set_tail(family, search_deck(search, &tail), tail.zero != pins->zero ? homes : NULL);
+    }
     return family;
 }
 

@@ -18,15 +18,24 @@ typedef struct Sight {
     bool dealt;  /* no node needs the sequence in its order */
 } Sight;
 
+typedef enum { MIX_NONE, MIX_KEEPS, MIX_WHOLE, MIX_COUNT } MixKind;
+
 typedef struct Space {
     Arena *arena, *scratch;
     const Problem *problem;
     const Pins *pins;
     Sight sight;
-    int near;    /* ranks that cut tokens inside a unit of the fastest link */
-    Diag *quiet; /* in scratch: what cannot be is no error */
+    PinRange *tail; /* per MixKind */
+    int near;       /* ranks that cut tokens inside a unit of the fastest link */
+    Diag *quiet;    /* in scratch: what cannot be is no error */
     VEC(Pins) list;
 } Space;
+
+/* Of a stage that is one chunk, which keeps things on the device. */
+static bool may_mix(const Pins *pins)
+{
+    return pins_plain(pins) && pins->home[KEPT_SAVED] <= MEMORY_HBM;
+}
 
 /* As many chunks as the schedule has, each with a link, and micro-batches enough. */
 static bool is_possible(const Space *space, const Pins *pins)
@@ -36,6 +45,8 @@ static bool is_possible(const Space *space, const Pins *pins)
     int chunks = pins_chunks(pins);
     int64_t micros = problem->job.global_batch / (pins->micro_batch * pins->dp);
     Pins divided = *pins;
+    if (pins_mix(pins) && !may_mix(pins))
+        return false;
     divided.ranges = space->pins->ranges;
     divided.range = space->pins->range;
     if (divided.ranges > 0 && !parts_possible(problem, &divided))
@@ -173,22 +184,36 @@ static void add_shards(Space *space, Pins *pins)
     }
 }
 
+/* What the last layers of stages may have otherwise, where there is room: they keep what the others
+ * make again, or have whole what those cut beyond the state. */
+static bool set_tail(Space *space, MixKind mix, Pins *pins)
+{
+    const Pins *given = space->pins;
+    pins->ranges = mix == MIX_NONE ? given->ranges : 1;
+    pins->range = mix == MIX_NONE ? given->range : &space->tail[mix];
+    if (mix == MIX_NONE)
+        return true;
+    bool open = mix == MIX_KEEPS ? pins->recompute == 1 && given->recompute < 0
+                                 : pins->zero > 1 && given->zero < 0 && space->problem->refine;
+    return open && !pins_divide(given);
+}
+
 /* Choices that change nothing (state over one rank, a sequence over one) are in the space once. */
 static void add_rules(Space *space, Pins *pins)
 {
-    for (int recompute = 0; recompute < 2; recompute++)
-        for (int sp = 0; sp < 2; sp++)
-            for (int zero = 0; zero < 4; zero++) {
-                bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
-                            (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero);
-                if (idle || !pinned_to(space->pins->recompute, recompute) ||
-                    !pinned_to(space->pins->sp, sp) || !pinned_to(space->pins->zero, zero))
-                    continue;
-                pins->recompute = recompute;
-                pins->sp = sp;
-                pins->zero = zero;
-                add_shards(space, pins);
-            }
+    enum { RECOMPUTE = 2, SP = 2, ZERO = 4 };
+    for (int i = 0; i < MIX_COUNT * RECOMPUTE * SP * ZERO; i++) {
+        int zero = i % ZERO, sp = i / ZERO % SP, recompute = i / (ZERO * SP) % RECOMPUTE;
+        bool idle = (sp && pins->tp == 1 && space->pins->sp != 1) ||
+                    (zero && pins->dp * pins->cp == 1 && space->pins->zero != zero);
+        pins->recompute = recompute;
+        pins->sp = sp;
+        pins->zero = zero;
+        if (!idle && pinned_to(space->pins->recompute, recompute) &&
+            pinned_to(space->pins->sp, sp) && pinned_to(space->pins->zero, zero) &&
+            set_tail(space, (MixKind)(i / (ZERO * SP * RECOMPUTE)), pins))
+            add_shards(space, pins);
+    }
 }
 
 /* A short sequence is cut over cp ranks only where a pin says so: what the blocks win by it, more
@@ -336,6 +361,12 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
                    .pins = pins,
                    .sight = sight_of(problem->net),
                    .quiet = diag_new(scratch)};
+    space.tail = ARENA_ARRAY(arena, PinRange, MIX_COUNT);
+    for (int mix = 0; mix < MIX_COUNT; mix++)
+        space.tail[mix] = (PinRange){RANGE_TAIL, RANGE_TAIL, pins_none()};
+    space.tail[MIX_KEEPS].pins.recompute = 0;
+    space.tail[MIX_KEEPS].pins.block = pins->block;
+    space.tail[MIX_WHOLE].pins.zero = 1;
     int most = problem->net->chain.n; /* links: the ends of the chain may be stages of their own */
     int widest = pins->tp > 0 ? pins->tp : most_tp(problem->net);
     int each = pins->chunks > 0 ? pins->chunks

@@ -409,8 +409,7 @@ int64_t memory_bound(const Work *work, const Problem *problem, const Pins *pins)
     return (fixed + saved) / pins->pp;
 }
 
-/* Slots of what a chunk keeps, at least. */
-static int64_t slots_of(const Order *order, int chunk)
+int64_t order_slots(const Order *order, int chunk)
 {
     int64_t inputs = order->slots[RING_SAVED][chunk], weights = order->slots[RING_SAVED_W][chunk];
     return inputs < weights ? inputs : weights;
@@ -424,7 +423,7 @@ static bool any_cuts_fit(const Order *order, int64_t budget, int64_t fixed, int6
     int64_t slots[MAX_STAGES] = {0}, most = 1; /* of a stage: of its chunk that has fewest */
     double least = 0;
     for (int c = 0; c < order->chunks; c++) {
-        int64_t own = slots_of(order, c), *stage = &slots[order->holder[c]];
+        int64_t own = order_slots(order, c), *stage = &slots[order->holder[c]];
         *stage = *stage == 0 || own < *stage ? own : *stage;
     }
     for (int s = 0; s < order->stages; s++) {
@@ -432,6 +431,22 @@ static bool any_cuts_fit(const Order *order, int64_t budget, int64_t fixed, int6
         most = slots[s] > most ? slots[s] : most;
     }
     return (double)saved <= (least - (double)fixed / (double)most) * (1 + 1e-9);
+}
+
+void work_links(const Work *work, const Problem *problem, const Pins *pins, MixLink *ret)
+{
+    const WorkForm *form = form_for(work, pins);
+    for (int k = 0; k < 2; k++) {
+        Pins own = k ? pins_of_tail(pins) : pins_of_base(pins);
+        int64_t time[MAX_CLASSES][PART_COUNT] = {{0}};
+        class_times(form, problem, &own, time);
+        for (int i = 0; i < form->net->chain.n; i++) {
+            int class = form->net->chain.at[i].class;
+            link_bytes(form, &form->link[i], problem, &own, &ret[i].fixed[k], &ret[i].saved[k]);
+            for (int part = 0; part < PART_COUNT && class < MAX_CLASSES; part++)
+                ret[i].ns[k] += time[class][part];
+        }
+    }
 }
 
 bool rows_fit(const Work *work, const Problem *problem, const Pins *pins, const Order *order,
@@ -445,7 +460,7 @@ bool rows_fit(const Work *work, const Problem *problem, const Pins *pins, const 
     for (int c = 0; c < order->chunks; c++)
         for (int i = first_link[c]; i < first_link[c + 1]; i++) {
             link_bytes(form, &form->link[i], problem, pins, &fixed, &saved);
-            bytes[order->holder[c]] += fixed + saved * slots_of(order, c);
+            bytes[order->holder[c]] += fixed + saved * order_slots(order, c);
         }
     for (int s = 0; s < order->stages; s++)
         if (bytes[s] > budget)

@@ -19,9 +19,22 @@ static int class_of(const Family *family, int link)
 
 /* ---- families ---- */
 
+/* The other choice of the last layers of stages, and of the ends of the chain. */
+typedef struct Tail {
+    const Card *card;  /* per class */
+    bool tied;         /* both ends have one choice: that of the others */
+    TailLinks at;      /* in the cost that is made at the moment, */
+    int end;           /* which the last of its layers has */
+    TailLinks **links; /* per stage: of (first link, end); layers NONE: not asked yet */
+} Tail;
+
 const Card *family_card(const Family *family, int link)
 {
-    return &family->deck->card[class_of(family, link)];
+    const Tail *tail = family->tail;
+    bool other = tail && (link == 0                      ? tail->at.first
+                          : link == links_of(family) - 1 ? tail->at.last
+                                                         : link >= tail->end - tail->at.layers);
+    return &(other ? tail->card : family->deck->card)[class_of(family, link)];
 }
 
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
@@ -443,18 +456,115 @@ int family_begin(const Family *family, int begin, int end)
     return inner && family->uniform ? 1 : begin;
 }
 
-static const StageCost *cost_of(Family *family, int first_link, int end_link, bool together)
+static bool same_tails(const TailLinks *a, const TailLinks *b)
 {
-    int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
-    StageCost **slot = &family->cost[2 * (begin * (links_of(family) + 1) + end) + together];
-    if (!*slot)
-        *slot = make_cost(family, begin, end, together);
+    return a->layers == b->layers && a->first == b->first && a->last == b->last;
+}
+
+static const StageCost *cost_with(Family *family, int begin, int end, bool together, TailLinks tail)
+{
+    int links = links_of(family);
+    StageCost **slot = &family->cost[2 * (begin * (links + 1) + end) + together];
+    while (*slot && !same_tails(&(*slot)->tail, &tail))
+        slot = &(*slot)->next;
+    if (*slot)
+        return *slot;
+    if (family->tail) {
+        family->tail->at = tail;
+        family->tail->end = end < links ? end : links - 1;
+    }
+    *slot = make_cost(family, begin, end, together);
+    (*slot)->tail = tail;
     return *slot;
 }
 
-const StageCost *family_stage(Family *family, int first_link, int end_link)
+/* ---- tails ---- */
+
+void family_set_tail(Family *family, const Deck *deck, const Homes *homes)
 {
-    return cost_of(family, first_link, end_link, false);
+    const Net *net = family->deck->net;
+    Card *card = ARENA_ARRAY(family->arena, Card, net->classes.n);
+    Tail *tail = family->tail = ARENA_NEW(family->arena, Tail);
+    *tail = (Tail){.card = card, .links = ARENA_ARRAY(family->arena, TailLinks *, MAX_STAGES)};
+    for (int p = 0; p < net->params.n; p++)
+        tail->tied = tail->tied || net->params.at[p].uses > 1;
+    for (int c = 0; c < net->classes.n; c++) {
+        card[c] = deck->card[c];
+        card[c].cut = homes ? homes : card[c].cut;
+    }
+}
+
+static bool tail_fits(Family *family, int stage, int begin, int end, TailLinks tail)
+{
+    const StageCost *cost = cost_with(family, begin, end, false, tail);
+    return stage_bytes(family, cost, stage) <= family_budget(family) &&
+           stage_fits_far(family, cost, stage);
+}
+
+/* What has room is found by halves: more layers of the tail take more bytes, but that none at all
+ * and nothing else leave out what either needs for a while. */
+static TailLinks most_tail(Family *family, int stage, int begin, int end)
+{
+    int links = links_of(family), low = begin > 0 ? begin : 1, high = end < links ? end : links - 1;
+    TailLinks fit = {0};
+    int over = high - low + 1;
+    for (int probe = over - 1; over - fit.layers > 1; probe = (fit.layers + over) / 2) {
+        if (tail_fits(family, stage, begin, end, (TailLinks){.layers = probe}))
+            fit.layers = probe;
+        else
+            over = probe;
+    }
+    TailLinks more = fit;
+    more.last = end == links && !family->tail->tied;
+    fit = more.last && tail_fits(family, stage, begin, end, more) ? more : fit;
+    more = fit;
+    more.first = begin == 0 && !family->tail->tied;
+    return more.first && tail_fits(family, stage, begin, end, more) ? more : fit;
+}
+
+TailLinks family_tail(Family *family, int stage, int first_link, int end_link)
+{
+    Tail *tail = family->tail;
+    if (!tail)
+        return (TailLinks){0};
+    int links = links_of(family), begin = family_begin(family, first_link, end_link),
+        end = end_link - first_link + begin;
+    if (!tail->links[stage]) {
+        tail->links[stage] = ARENA_ARRAY(family->arena, TailLinks, links * (links + 1));
+        for (int i = 0; i < links * (links + 1); i++)
+            tail->links[stage][i].layers = NONE;
+    }
+    TailLinks *known = &tail->links[stage][begin * (links + 1) + end];
+    if (known->layers == NONE)
+        *known = most_tail(family, stage, begin, end);
+    return *known;
+}
+
+static const StageCost *cost_of(Family *family, int stage, int first_link, int end_link,
+                                bool together)
+{
+    int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
+    return cost_with(family, begin, end, together,
+                     family_tail(family, stage, first_link, end_link));
+}
+
+const StageCost *family_stage(Family *family, int stage, int first_link, int end_link)
+{
+    return cost_of(family, stage, first_link, end_link, false);
+}
+
+void family_least(const Family *family, int link, int64_t *ret_forward_ns, int64_t *ret_backward_ns)
+{
+    *ret_forward_ns = *ret_backward_ns = INT64_MAX;
+    for (int k = 0; k < (family->tail ? 2 : 1); k++) {
+        const Card *card = (k ? family->tail->card : family->deck->card) + class_of(family, link);
+        const CardSegment *list[] = {&card->forward, &card->backward};
+        for (int l = 0; l < 2; l++) {
+            int64_t *least = l ? ret_backward_ns : ret_forward_ns;
+            *least = list[l]->ns < *least ? list[l]->ns : *least;
+            *least = list[l]->next_ns < *least ? list[l]->next_ns : *least;
+        }
+    }
 }
 
 /* ---- the whole plan ---- */
@@ -473,5 +583,5 @@ const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
             together |= other != chunk && order->holder[other] == order->holder[chunk];
         }
     }
-    return cost_of(family, begin, end, together);
+    return cost_of(family, chunk, begin, end, together);
 }

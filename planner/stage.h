@@ -29,6 +29,7 @@ typedef struct Family {
     PairShelf *pairs;          /* of rows that are two in one; NULL until one is asked for */
     struct FlatPath *paths;
     struct StageCost **cost; /* per (first link, end, together): filled when asked for */
+    struct Tail *tail;       /* NULL: all links of a class are alike */
 } Family;
 
 /* One gradient bucket on its way: times are from the start of the chunk's last row that adds to
@@ -53,7 +54,16 @@ typedef struct StageBucket {
     int64_t hop_bytes;           /* of state, for a hop from one memory to another; 0: it stays */
 } StageBucket;
 
+/* Links of a stage that have the other choice of two: so many of its last layers, and the ends of
+ * the chain. */
+typedef struct TailLinks {
+    int layers;
+    bool first, last;
+} TailLinks;
+
 typedef struct StageCost {
+    struct StageCost *next; /* of the same links, with another tail */
+    TailLinks tail;
     int64_t ns[PART_COUNT];        /* of a row of each part */
     int64_t stall_ns[PART_COUNT];  /* of that, waits for weights to come and for gradients to go */
     int64_t copied_ns[PART_COUNT]; /* and for saved values that live elsewhere */
@@ -85,8 +95,19 @@ typedef struct StageCost {
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
                    int dp, int zero, int shard);
 const Card *family_card(const Family *family, int link);
+/* The last layers of every stage have the cards of another deck, with boundaries that are the same:
+ * as many of them as the budget has room for; and then the ends of the chain, where it has room for
+ * these too and they share nothing. The deck's parameters have homes of their own, or (NULL) the
+ * family's. Not for links of several chunks on a stage, nor for rows that are two in one. Before
+ * costs are asked for. */
+void family_set_tail(Family *family, const Deck *deck, const Homes *homes);
+/* Those of the stage with these links. */
+TailLinks family_tail(Family *family, int stage, int first_link, int end_link);
+/* A pass over one link at least, under the choice that suits. */
+void family_least(const Family *family, int link, int64_t *ret_forward_ns,
+                  int64_t *ret_backward_ns);
 /* A run of links as one chunk, the other home of whose tied parameters is on another stage. */
-const StageCost *family_stage(Family *family, int first_link, int end_link);
+const StageCost *family_stage(Family *family, int stage, int first_link, int end_link);
 /* The chunk of a plan; first_link has chunks + 1 entries. */
 const StageCost *family_chunk(Family *family, const int *first_link, int chunk);
 /* Runs of the same classes cost the same: where all inner links are of one class, those that begin

@@ -25,6 +25,7 @@ typedef struct Problem {
     int imbalance;  /* rows of the experts of the fullest rank, in percent of an even share; 0: not
                        said */
     Memory offload; /* the farthest memory in which a search may keep things unasked */
+    bool refine;    /* a search may have homes of a stage's layers differ unasked */
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
     struct StepShelf *steps; /* of whole matrices that were lowered for cards: card.h */

@@ -6,7 +6,7 @@
 
 #include "ir/plan_job.h"
 #include "planner/assess.h"
-#include "planner/refine.h"
+#include "planner/search.h"
 #include "tests/check.h"
 #include "tests/planner/made.h"
 
@@ -71,7 +71,7 @@ static void test_card_bytes_cover_the_layout(void **state)
         Made made = make(&cases[i]);
         for (int s = 0; s < made.plan->stages; s++) {
             const int *first = made.plan->first_link;
-            const StageCost *cost = family_stage(made.family, first[s], first[s + 1]);
+            const StageCost *cost = family_stage(made.family, s, first[s], first[s + 1]);
             const StageProgram *stage = &made.program->stage[s];
             int64_t card = stage_bytes(made.family, cost, s);
             if (card < stage->arena_bytes || off(card, stage->arena_bytes) > 0.02)
@@ -386,7 +386,7 @@ static void test_layers_that_differ(void **state)
                      (long long)segment, (long long)step);
         for (int s = 0; s < plan->stages; s++) {
             const int *first = plan->first_link;
-            const StageCost *cost = family_stage(family, first[s], first[s + 1]);
+            const StageCost *cost = family_stage(family, s, first[s], first[s + 1]);
             const StageProgram *stage = &program->stage[s];
             assert_int_equal(cost->weight_bytes, stage->group_bytes[0]);
             assert_int_equal(cost->gradient_bytes, stage->group_bytes[1]);
@@ -398,13 +398,18 @@ static void test_layers_that_differ(void **state)
     }
 }
 
-/* A plan with the last `off` layers let off recomputing; its bytes, and its step. */
-static int64_t let_off(Problem *problem, const Pins *base, int layers, int off, int64_t *ret_ns)
+/* A plan of stages of so many layers, of which the last off[stage] are let off recomputing; its
+ * bytes, and its step. */
+static int64_t let_off(Problem *problem, const Pins *base, const int *off, int64_t *ret_ns)
 {
     Pins pins = *base;
-    char *text = arena_printf(problem->arena, "%d-%d:recompute=none", layers - off, layers - 1);
-    if (off > 0)
-        assert_true(pins_parse(problem->arena, problem->diag, text, &pins));
+    int layers = (problem->net->chain.n - 2) / pins.pp;
+    for (int s = 0; s < pins.pp; s++)
+        if (off[s] > 0)
+            assert_true(pins_parse(problem->arena, problem->diag,
+                                   arena_printf(problem->arena, "%d-%d:recompute=none",
+                                                (s + 1) * layers - off[s], (s + 1) * layers - 1),
+                                   &pins));
     Net *net;
     Plan *plan = plan_make(problem, &pins, NULL, &net);
     assert_non_null(plan);
@@ -413,36 +418,55 @@ static int64_t let_off(Problem *problem, const Pins *base, int layers, int off, 
     return it->peak_bytes;
 }
 
-/* What memory has room for is found as by trying every number of layers. */
-static void test_refined_by_brute_force(void **state)
+/* Of all numbers of layers of two stages at most the fastest that fits. */
+static int64_t fastest_let_off(Problem *problem, const Pins *base, int64_t budget)
+{
+    int layers = (problem->net->chain.n - 2) / base->pp;
+    int64_t best = INT64_MAX, ns;
+    for (int a = 0; a <= layers; a++)
+        for (int b = 0; b <= (base->pp > 1 ? layers : 0); b++)
+            if (let_off(problem, base, (const int[]){a, b}, &ns) <= budget && ns < best)
+                best = ns;
+    return best;
+}
+
+/* What memory has room for is found as by trying every number of layers, by the layout and the
+ * Steps of whole plans. */
+static void test_mixes_by_brute_force(void **state)
 {
     (void)state;
-    for (int part = 1; part <= 5; part++) {
-        Arena *arena = arena_new("refine");
+    static const char *const base[] = {"tp=1,dp=2,pp=1,sp=0,mbs=4,zero=1,schedule=1f1b",
+                                       "tp=1,dp=1,pp=2,sp=0,mbs=4,zero=0,schedule=1f1b,layers=4+4"};
+    int mixed = 0;
+    for (int i = 0; i < 8; i++) {
+        Arena *arena = arena_new("mix");
         Problem *problem = problem_example(arena, "llama-10m", "host", 2, 8, 128, "fp32");
-        Pins pins = pins_complete(problem, pins_given(problem, "dp=2,mbs=4,zero=1,recompute=full"));
-        int layers = problem->net->chain.n - 2, best = 0;
-        int64_t none, all, ns = 0, best_ns = 0;
-        all = let_off(problem, &pins, layers, 0, &best_ns);
-        none = let_off(problem, &pins, layers, layers, &ns);
-        assert_true(none > all && ns < best_ns);
-        int64_t budget = all + (none - all) * part / 5;
+        Pins given = pins_none(),
+             pins = pins_given(problem, arena_printf(arena, "%s,recompute=full", base[i % 2]));
+        int layers = (problem->net->chain.n - 2) / pins.pp;
+        int64_t ns, all = let_off(problem, &pins, (const int[]){0, 0}, &ns),
+                    none = let_off(problem, &pins, (const int[]){layers, layers}, &ns);
+        int64_t budget = all + (none - all) * (i / 2 + 1) / 5;
         problem->cluster->device.memory_bytes = budget + problem->cluster->device.margin_bytes;
-        for (int off = 1; off <= layers; off++)
-            if (let_off(problem, &pins, layers, off, &ns) <= budget) {
-                best = off;
-                best_ns = ns;
-            }
-        Found found = {.pins = pins};
+        SearchResult result;
+        SearchLimits limits = {0};
+        Search *search = search_new(problem);
+        assert_true(pins_parse(arena, problem->diag, base[i % 2], &given));
+        search_run(search, &given, &limits, &result);
+        assert_true(result.found);
+        mixed += result.best.pins.ranges > 0;
         Net *net;
-        Plan *plan = plan_make(problem, &pins, NULL, &net);
+        Plan *plan = plan_make(problem, &result.best.pins, NULL, &net);
         const Assessment *it = assess_plan(arena, plan, net, ASSESS_STEPS);
-        assert_int_equal(refine_plan(problem, &found, &plan, &net, &it), best > 0);
-        assert_int_equal(it->step_ns, best_ns);
         assert_true(it->peak_bytes <= budget);
+        assert_int_equal(it->segment_ns, result.best.step_ns);
+        assert_true(off(it->segment_ns, it->step_ns) < 0.01);
+        assert_true(it->step_ns <= fastest_let_off(problem, &pins, budget)); /* or the head, too */
+        search_free(search);
         problem_free(problem);
         arena_free(arena);
     }
+    assert_true(mixed >= 6);
 }
 
 /* A long step from two short ones. */
@@ -493,7 +517,7 @@ int main(void)
         cmocka_unit_test(test_cut_homes_agree),
         cmocka_unit_test(test_far_homes_agree),
         cmocka_unit_test(test_layers_that_differ),
-        cmocka_unit_test(test_refined_by_brute_force),
+        cmocka_unit_test(test_mixes_by_brute_force),
         cmocka_unit_test(test_extrapolation),
         cmocka_unit_test(test_labels_that_are_not_there),
     };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/assess.h"
 #include "planner/search_in.h"
 #include "tests/check.h"
 #include "tests/planner/problems.h"
@@ -24,7 +25,7 @@ static bool plan_fits(Brute *brute)
 {
     for (int s = 0; s < brute->family->order->stages; s++) {
         const StageCost *cost =
-            family_stage(brute->family, brute->first_link[s], brute->first_link[s + 1]);
+            family_stage(brute->family, s, brute->first_link[s], brute->first_link[s + 1]);
         if (stage_bytes(brute->family, cost, s) > family_budget(brute->family))
             return false;
     }
@@ -91,6 +92,7 @@ typedef struct Tally {
     int64_t uneven;        /* families with few cuts, but more than one */
     int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
     int64_t away;          /* with homes in another memory */
+    int64_t mixed;         /* answers whose layers differ */
 } Tally;
 
 static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, Tally *tally)
@@ -98,22 +100,39 @@ static int64_t brute_force(Arena *arena, const Problem *problem, Search *search,
     Pins none = pins_none(), *space;
     int families = search_space(problem, &none, arena, &space);
     Brute brute = {.best = INT64_MAX};
-    for (int f = 0; f < families; f++)
-        for (int i = 0, labels = search_labels(search, &space[f]); i < labels; i++) {
-            Pins pins = space[f];
-            pins.block = labels > 1 ? i : NONE;
-            brute.family = search_family(search, arena, &pins);
-            if (!brute.family)
-                continue;
-            brute.labelled += labels > 1;
-            brute.end = ARENA_ARRAY(arena, int64_t, brute.family->order->n);
-            every_plan(&brute, problem, &pins);
+    for (int f = 0; f < families; f++) {
+        Pins *pick;
+        int picks = search_picks(search, arena, &space[f], &pick);
+        for (int i = 0; i < picks; i++) {
+            Arena *own = arena_new("family");
+            brute.family = search_family(search, own, &pick[i]);
+            if (brute.family) {
+                brute.labelled += !pins_mix(&pick[i]) && picks > 1;
+                brute.end = ARENA_ARRAY(own, int64_t, brute.family->order->n);
+                every_plan(&brute, problem, &pick[i]);
+            }
+            arena_free(own);
         }
+    }
     tally->labelled += brute.labelled;
     tally->plans += brute.plans;
     tally->fitting += brute.fitting;
     tally->uneven += brute.uneven;
     return brute.best;
+}
+
+/* What was found is a plan with this step and these bytes. */
+static void check_is_a_plan(const Problem *problem, const Found *found)
+{
+    Problem own = *problem;
+    own.arena = arena_new("plan");
+    Net *net;
+    Plan *plan = plan_make(&own, &found->pins, NULL, &net);
+    assert_non_null(plan);
+    const Assessment *it = assess_plan(own.arena, plan, net, 0);
+    assert_int_equal(it->segment_ns, found->step_ns);
+    assert_true(it->peak_bytes <= found->bytes);
+    arena_free(own.arena);
 }
 
 static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
@@ -131,6 +150,9 @@ static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tall
     else
         assert_true(result.tightest.known);
     tally->problems++;
+    tally->mixed += result.found && result.best.pins.ranges > 0;
+    if (result.found)
+        check_is_a_plan(problem, &result.best);
     tally->nothing += !result.found;
     tally->simulated += result.stats.plans;
     tally->chosen += result.found && result.best.pins.block != NONE;
@@ -155,22 +177,25 @@ static void test_equals_brute_force(void **state)
     Tally tally = {0};
     for (int i = 0; i < PROBLEMS; i++) {
         Arena *arena = arena_new("brute");
-        check_equals_brute_force(arena, problem_random(arena, &rng, 6), &tally);
+        Problem *problem = problem_random(arena, &rng, 6);
+        problem->refine = i % 2;
+        check_equals_brute_force(arena, problem, &tally);
         arena_free(arena);
     }
     print_message("# %lld plans, %lld fit; %lld of %d problems have none; %lld simulated\n"
                   "# %lld families had a choice of labels, %lld answers chose one; %lld have "
-                  "several chunks, or W apart; %lld such families do not divide\n",
+                  "several chunks, or W apart; %lld such families do not divide; %lld mix\n",
                   (long long)tally.plans, (long long)tally.fitting, (long long)tally.nothing,
                   PROBLEMS, (long long)tally.simulated, (long long)tally.labelled,
-                  (long long)tally.chosen, (long long)tally.apart, (long long)tally.uneven);
+                  (long long)tally.chosen, (long long)tally.apart, (long long)tally.uneven,
+                  (long long)tally.mixed);
     /* the problems must be worth something: memory matters, and most have an answer */
     assert_true(tally.plans > 50000);
     assert_true(tally.fitting > tally.plans / 10 && tally.fitting < tally.plans);
     assert_true(tally.nothing > 0 && tally.nothing < PROBLEMS / 2);
     assert_true(tally.simulated < tally.plans / 15);
     assert_true(tally.labelled > PROBLEMS && tally.chosen > 0 && tally.apart > 0 &&
-                tally.uneven > PROBLEMS);
+                tally.uneven > PROBLEMS && tally.mixed > PROBLEMS / 10);
 }
 
 /* Models with experts, which ranks may share: with and without them the best plan is the best. */
