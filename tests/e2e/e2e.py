@@ -76,16 +76,20 @@ def plan(model, pins, path, batch, seq, recipe="fp32", cluster=HOST, optimizer="
     return path
 
 
-def compiles(cache, as_users=False):
-    """The environment of a build: the runtime is compiled once for all, as users compile. So is trainer.c, or, of
-    a tiny model whose meaning and placement are judged, with what takes a sixth of the time."""
+# How trainer.c of a tiny model is compiled: as users do; with sums in vectors, whose rounding the tolerances of
+# oracles in double are of; or with what takes a sixth of the time, where plans are compared with each other.
+AS_USERS, IN_VECTORS, PLAIN = "", "-O1", "-Og"
+
+
+def compiles(cache, how=PLAIN):
+    """The environment of a build: the runtime is compiled once for all, as users compile."""
     return environment(CC=f"{sys.executable} {HERE / 'cached_cc.py'}", LPLAN_E2E_CACHE=str(cache),
-                       LPLAN_E2E_FLAGS="" if as_users else "-Og")
+                       LPLAN_E2E_FLAGS=how)
 
 
-def build(plan_path, folder, cache, *options, as_users=False):
+def build(plan_path, folder, cache, *options, how=PLAIN):
     """What `build --json` says."""
-    result = lplan("build", plan_path, "-o", folder, "--json", *options, env=compiles(cache, as_users),
+    result = lplan("build", plan_path, "-o", folder, "--json", *options, env=compiles(cache, how),
                    timeout=300)
     return json.loads(result.stdout)
 

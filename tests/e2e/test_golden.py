@@ -120,8 +120,9 @@ def build(shop, golden, name, pins):
     plan = e2e.plan(golden.folder / "config.json", pins, place / "plan.json", job["global_batch"],
                     job["seq"])
     # The C check is the business of test_plans; here the trainer's numbers are.
+    as_users = not pins or (golden.name == "gpt2" and name in AS_USERS)
     e2e.build(plan, place / "trainer", shop.cache, "--no-check",
-              as_users=not pins or (golden.name == "gpt2" and name in AS_USERS))
+              how=e2e.AS_USERS if as_users else e2e.IN_VECTORS)
     return place
 
 

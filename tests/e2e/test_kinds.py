@@ -63,7 +63,7 @@ def build(shop, kind, name, pins):
     place = shop.path / f"{kind}-{name.replace(' ', '')}"
     place.mkdir()
     plan = e2e.plan(GOLDEN / "kinds" / kind / "config.json", pins, place / "plan.json", BATCH, SEQ)
-    e2e.build(plan, place / "trainer", shop.cache, "--no-check")
+    e2e.build(plan, place / "trainer", shop.cache, "--no-check", how=e2e.IN_VECTORS)
     return place
 
 

@@ -90,7 +90,7 @@ class MainJob:
             raise Failed(f"{touched} bytes touched of {laid} laid out")
 
     def builds(self):
-        report = e2e.build(self.path / "plan.json", self.path / "job", self.cache, as_users=True)
+        report = e2e.build(self.path / "plan.json", self.path / "job", self.cache, how=e2e.AS_USERS)
         arenas, cards = report["stage_bytes"], self.predicted["peak_bytes"]
         if len(arenas) != len(cards):
             raise Failed(f"arenas of {len(arenas)} stages, predicted {len(cards)}")
@@ -123,7 +123,7 @@ class MainJob:
         if not arena * 0.9 <= peak <= arena + OUTSIDE:
             raise Failed(f"resident at most {peak} bytes, with an arena of {arena}")
         one, _ = self.plan("one", "--quiet", ranks=1)
-        e2e.build(one, self.path / "alone", self.cache, "--no-check", as_users=True)
+        e2e.build(one, self.path / "alone", self.cache, "--no-check", how=e2e.AS_USERS)
         alone = e2e.train(self.path / "alone", self.path / "alone" / "run", *options, env=env,
                           timeout=300)
         error = e2e.relative(losses, e2e.column(alone, "loss"))
