@@ -169,6 +169,7 @@ static void print_state(Trainer *t, Emit *out)
                           "weights of a bucket on their way to a use");
     trainer_print_hop_events(t, out, most_buckets(t));
     trainer_print_carry_events(t, out, most_buckets(t));
+    trainer_print_sums_events(t, out, most_buckets(t));
     trainer_print_spill_events(t, out);
     if (t->plan->stages > 1) {
         int n = most_slots(t);

@@ -193,6 +193,24 @@ void trainer_print_carry_waits(Trainer *t, Emit *out, int stage, PlaceKind kind,
 void trainer_print_carry_events(Trainer *t, Emit *out, int buckets);
 void trainer_print_carry_end(Trainer *t, Emit *out);
 const char *trainer_weight_base(const Trainer *t); /* where the home of a `group` is */
+/* Gradients that live away from the arena (trainer_sums.c): the same. Their hops around backward of
+ * the links of a chunk; this rank's share to the norm and the update; waits for what shares bytes
+ * with those of bucket b, `lane` of PLACE_SUMS. */
+bool stage_sums(const StageProgram *stage);
+bool stage_clears(const StageProgram *stage); /* layers add to some in place: stage0_clear() */
+bool trainer_sums(const Trainer *t);
+const char *trainer_bucket_sums(Trainer *t, const Bucket *bucket); /* ", .sums = {…}" */
+void trainer_print_sums(Trainer *t, Emit *out, int stage);
+void trainer_print_sums_begin(Trainer *t, Emit *out, int stage, const Chunk *chunk);
+void trainer_print_sums_in(Trainer *t, Emit *out, int stage, const Chunk *chunk, const char *link);
+void trainer_print_sums_out(Trainer *t, Emit *out, int stage, const Chunk *chunk, const char *link);
+void trainer_print_sums_share(Trainer *t, Emit *out, int stage);
+void trainer_print_sums_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
+void trainer_print_sums_events(Trainer *t, Emit *out, int buckets);
+void trainer_print_sums_end(Trainer *t, Emit *out);
+void trainer_print_sums_home(Trainer *t, Emit *out); /* gradient_home() */
+/* Element `at` of the gradients of a `bucket` of a `group`, where homes are cut. */
+const char *trainer_gradient_at(Trainer *t, const char *at);
 /* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
  * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
  * whole, or of W alone); row: "micro, turns" of it. */

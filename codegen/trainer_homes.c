@@ -29,7 +29,8 @@ bool any_cut(const Trainer *t)
 {
     bool any = false;
     for (int s = 0; s < t->program->stages; s++)
-        any = any || stage_fetches(&t->program->stage[s]) || stage_scatters(&t->program->stage[s]);
+        any = any || stage_fetches(&t->program->stage[s]) ||
+              stage_scatters(&t->program->stage[s]) || stage_sums(&t->program->stage[s]);
     return any;
 }
 
@@ -52,10 +53,10 @@ const char *trainer_group_cuts(Trainer *t, const Group *group)
         rest |= mine >> a & 1 ? 0 : (AtomSet)(1u << a);
     AtomList owner = atoms_as_list(rest);
     return arena_printf(
-        t->arena, "%s, .weight_cut = %s, .gradient_cut = %s, .weight_owner = %s, .buffered = %s",
-        group->far ? ", .far = true" : "", cut_text(t, &group->weight_share),
-        cut_text(t, &group->gradient_share), trainer_list(t, &owner, false),
-        group->buffered ? "true" : "false");
+        t->arena, "%s%s, .weight_cut = %s, .gradient_cut = %s, .weight_owner = %s, .buffered = %s",
+        group->far ? ", .far = true" : "", group->far_gradients ? ", .far_gradients = true" : "",
+        cut_text(t, &group->weight_share), cut_text(t, &group->gradient_share),
+        trainer_list(t, &owner, false), group->buffered ? "true" : "false");
 }
 
 const char *trainer_bucket_buffers(Trainer *t, const StageProgram *stage, int b)
@@ -72,6 +73,7 @@ const char *trainer_bucket_buffers(Trainer *t, const StageProgram *stage, int b)
         str_putf(&text, ", .fetch = %lldL", (long long)bucket->fetch);
     if (bucket->buffer != NONE)
         str_putf(&text, ", .buffer = %lldL", (long long)bucket->buffer);
+    str_put(&text, trainer_bucket_sums(t, bucket));
     if (bucket->gaps.n)
         str_putf(&text, ", .gaps = %d, .gap_count = %d", before, bucket->gaps.n);
     return text.at;
@@ -263,11 +265,15 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
     emit_line(out, "const int64_t n = lp_block_count(bucket, cut);");
     emit_line(out, "int64_t count = bucket->elements;");
     emit_line(out, "float *flat = (float *)arena_at(s, bucket->buffer);");
-    emit_line(out,
-              "float *home = lp_home(s->arena, group->gradient, s->index, bucket, cut, begin);");
+    if (trainer_sums(t))
+        emit_line(out, "float *home = %s;", trainer_gradient_at(t, "begin"));
+    else
+        emit_line(
+            out, "float *home = lp_home(s->arena, group->gradient, s->index, bucket, cut, begin);");
     emit_line(out, "float *buffer = flat + (begin - bucket->begin);");
     if (trainer_bucket_waits(t, out, s, PLACE_FOLD))
         emit_line(out, "lp_wait(event);");
+    trainer_print_sums_waits(t, out, s, PLACE_FOLD, 0);
     if (t->program->recipe->scales_loss)
         emit_line(out, "lp_inject(flat);");
     if (gaps) {
@@ -280,6 +286,7 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
     /* steps that flow: weights of the bucket may be under way */
     if (trainer_bucket_waits(t, out, s, PLACE_SCATTER) || t->program->flows)
         emit_line(out, "lp_wait(event);");
+    trainer_print_sums_waits(t, out, s, PLACE_SCATTER, 0);
     emit_open(out, "switch (bucket->group)");
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
@@ -306,14 +313,33 @@ static void print_scatter(Trainer *t, Emit *out, int s, bool gaps)
     emit_blank(out);
 }
 
+/* The first micro-batch of a step finds what others left between the members of a bucket. */
+static void print_clear(Emit *out, int s)
+{
+    emit_comment(out, "Padding of a bucket whose gradients are added to where they were brought.");
+    emit_open_function(out, "static void stage%d_clear(State *s, int b)", s);
+    emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
+    emit_line(out, "float *flat = (float *)arena_at(s, bucket->sums[0]);");
+    emit_open(out, "for (int i = bucket->gaps; i < bucket->gaps + bucket->gap_count; i++)");
+    emit_line(out, "const LpGap *gap = &stage%d_gaps[i];", s);
+    emit_line(out, "memset(flat + (gap->begin - bucket->begin), 0, (size_t)gap->elements * 4);");
+    emit_close(out, "");
+    emit_close(out, "");
+    emit_blank(out);
+}
+
 void trainer_print_homes(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
     trainer_print_carry(t, out, s);
     if (stage_fetches(stage))
         print_fetch(t, out, s);
+    trainer_print_sums(t, out, s);
+    bool gaps = (stage_scatters(stage) || stage_sums(stage)) && print_gaps(t, out, s) > 0;
     if (stage_scatters(stage))
-        print_scatter(t, out, s, print_gaps(t, out, s) > 0);
+        print_scatter(t, out, s, gaps);
+    if (stage_clears(stage))
+        print_clear(out, s);
 }
 
 /* ---- files ---- */
@@ -329,6 +355,7 @@ static const char *field_base(const Trainer *t)
 void trainer_print_boxes(Trainer *t, Emit *out)
 {
     bool master = t->program->recipe->has_master;
+    trainer_print_sums_home(t, out);
     emit_comment(out, "What this rank holds at home, as the runtime's files know it: boxes of its "
                       "block of each bucket.");
     emit_line(out, "typedef enum { WEIGHTS, GRADIENTS, MASTER, MOMENT1, MOMENT2 } Field;");
@@ -369,18 +396,20 @@ void trainer_print_boxes(Trainer *t, Emit *out)
     emit_line(out, "    continue;");
     emit_line(out, "whole.owner = group->home && s->index[%s] == 0;",
               master ? "group->owner" : "owner");
+    const char *gradients =
+        trainer_sums(t) ? "field == GRADIENTS ? gradient_home(s, group, bucket, from) : " : "";
     if (trainer_state_away(t))
         emit_line(
             out,
             "n += lp_part_cut(&whole, from - first, to - first, field >= MASTER ? (float *)(%s "
-            "+ address) + bucket->share_begin + (from - begin) : lp_home(%s, address, "
+            "+ address) + bucket->share_begin + (from - begin) : %slp_home(%s, address, "
             "s->index, bucket, home, from), ret_parts + n);",
-            trainer_state_base(t), field_base(t));
+            trainer_state_base(t), gradients, field_base(t));
     else
         emit_line(out,
-                  "n += lp_part_cut(&whole, from - first, to - first, lp_home(%s, address, "
+                  "n += lp_part_cut(&whole, from - first, to - first, %slp_home(%s, address, "
                   "s->index, bucket, home, from), ret_parts + n);",
-                  field_base(t));
+                  gradients, field_base(t));
     emit_close(out, "");
     emit_close(out, "");
     emit_line(out, "return n;");

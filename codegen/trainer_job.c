@@ -76,6 +76,7 @@ static void print_run_end(Trainer *t, Emit *out, const char *table)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
     trainer_print_carry_end(t, out);
+    trainer_print_sums_end(t, out);
     emit_line(out, "lp_finish(parts, count);");
     emit_line(out, "free(%s);", table);
     emit_line(out, "state_end(s);");
@@ -92,6 +93,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
     trainer_print_carry_end(t, out);
+    trainer_print_sums_end(t, out);
     trainer_print_spills_end(t, out);
     if (t->plan->stages > 1) {
         emit_open(out, "for (int slot = 0; slot < LP_COUNT(s->send_activation); slot++)");
@@ -152,6 +154,7 @@ void trainer_print_run(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
     trainer_print_carry_end(t, out);
+    trainer_print_sums_end(t, out);
     emit_line(out, "lp_checkpoint(step, states, 3);");
     emit_close_slim(out);
     emit_line(out, "if (lp_evaluation_due(step))");

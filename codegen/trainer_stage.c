@@ -92,6 +92,8 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     int own = (int)(pass->chunk - stage->chunk);
     if (backward)
         trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, turns");
+    if (pass_adds(t, pass))
+        trainer_print_sums_in(t, out, pass->s, pass->chunk, link);
     for (int which = pass->first; which <= pass->last; which++) {
         Place place = {.kind = PLACE_LINK, .stage = pass->s, .which = which, .index = begin};
         if (!loop && trainer_stands_alone(t, pass->s, which, begin))
@@ -103,12 +105,14 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     }
     if (!backward)
         trainer_print_leave(t, out, pass->s, own, link, "micro, turns");
-    if (closes && stage_scatters(stage)) {
+    if (closes && (stage_scatters(stage) || stage_sums(stage))) {
         emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
     } else if (closes) {
         emit_line(out, "if (last)");
         emit_line(out, "    stage%d_close(s, %s);", pass->s, link);
     }
+    if (pass_adds(t, pass))
+        trainer_print_sums_out(t, out, pass->s, pass->chunk, link);
     if (loop)
         emit_close_slim(out);
 }
@@ -359,10 +363,11 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
                                                                                  : "",
                        fetches ? ", bool resumes" : "", trainer_spills(t) ? ", bool turns" : "");
     emit_line(out, "const LpSlots at = %s;", trainer_slots(t, pass->s, own, "micro", !forward));
-    if (any_takes_first(t, pass) || (closes && stage_scatters(stage)))
+    bool sums = pass_adds(t, pass) && stage_sums(stage);
+    if (any_takes_first(t, pass) || (closes && stage_scatters(stage)) || sums)
         emit_line(out, "const bool first = %s == %d;", trainer_micro(t),
                   flagged_micro(stage, own, forward, false));
-    if (closes)
+    if (closes || sums)
         emit_line(out,
                   "const bool last = %s == %d; /* gradients are complete: their buckets may go */",
                   trainer_micro(t), flagged_micro(stage, own, false, true));
@@ -376,6 +381,8 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
         emit_line(out, "    stage%d_ahead(s, %s, %d);", pass->s, forward ? "true" : "false",
                   forward ? chunk->begin : chunk->end - 1);
     }
+    if (pass_adds(t, pass))
+        trainer_print_sums_begin(t, out, pass->s, chunk);
     print_links(t, out, pass);
     emit_close(out, "");
     emit_blank(out);

@@ -97,7 +97,7 @@ static const char *without_dead_tail(Trainer *t, const char *text)
 }
 
 /* Where the moves of a path begin, when homes are cut. */
-static void print_cut_start(Emit *out, int s, bool gather, bool flows)
+static void print_cut_start(Trainer *t, Emit *out, int s, bool gather)
 {
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (gather) {
@@ -111,10 +111,12 @@ static void print_cut_start(Emit *out, int s, bool gather, bool flows)
     }
     if (gather)
         emit_line(out, "LpReal *flat = lp_home_weight(s->arena%s, s->index, group, bucket, begin);",
-                  flows ? " + newer" : "");
+                  t->program->flows ? " + newer" : "");
     else
-        emit_line(out, "float *flat = lp_home(s->arena, group->gradient, s->index, bucket, cut, "
-                       "begin);");
+        emit_line(out, "float *flat = %s;",
+                  trainer_sums(t) ? trainer_gradient_at(t, "begin")
+                                  : "lp_home(s->arena, group->gradient, "
+                                    "s->index, bucket, cut, begin)");
 }
 
 /* The gradients of this rank's share of a bucket. */
@@ -123,10 +125,7 @@ static const char *share_gradients(Trainer *t, int s)
     const char *begin =
         arena_printf(t->arena, "lp_bucket_share(s->index, stage%d_groups, bucket)", s);
     if (any_cut(t))
-        return arena_printf(t->arena,
-                            "lp_home(s->arena, group->gradient, s->index, bucket, "
-                            "group->gradient_cut, %s)",
-                            begin);
+        return trainer_gradient_at(t, begin);
     return arena_printf(t->arena, "(float *)arena_at(s, group->gradient) + %s", begin);
 }
 
@@ -150,7 +149,7 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "LpEvent *event = &s->bucket[b];");
     if (any_cut(t)) {
-        print_cut_start(out, s, gather, t->program->flows);
+        print_cut_start(t, out, s, gather);
     } else if (gather) {
         emit_line(out, "int64_t count = bucket->share_elements;");
         if (narrow) {
@@ -222,7 +221,8 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
 
 static void print_close(Emit *out, int s, const StageProgram *stage)
 {
-    bool scatters = stage_scatters(stage), reduces = stage_communicates(stage, false);
+    bool scatters = stage_scatters(stage) || stage_sums(stage),
+         reduces = stage_communicates(stage, false);
     emit_comment(out, scatters
                           ? "Backward of this link is done: gradients that are complete with it "
                             "go home, and in the last micro-batch on to their optimizer."
@@ -239,8 +239,17 @@ static void print_close(Emit *out, int s, const StageProgram *stage)
         emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
         emit_line(out, "if (stage%d_buckets[b].close_link != link)", s);
         emit_line(out, "    continue;");
-        emit_line(out, "if (stage%d_groups[stage%d_buckets[b].group].buffered)", s, s);
-        emit_line(out, "    stage%d_scatter(s, b, first);", s);
+        if (stage_scatters(stage)) {
+            emit_line(out, "if (stage%d_groups[stage%d_buckets[b].group].buffered)", s, s);
+            emit_line(out, "    stage%d_scatter(s, b, first);", s);
+        }
+        if (stage_clears(stage)) {
+            emit_line(out, "if (first && stage%d_groups[stage%d_buckets[b].group].far_gradients)",
+                      s, s);
+            emit_line(out, "    stage%d_clear(s, b);", s);
+        } else if (!stage_scatters(stage)) {
+            emit_line(out, "(void)first;");
+        }
         if (reduces) {
             emit_line(out, "if (last)");
             emit_line(out, "    stage%d_reduce(s, b);", s);
@@ -314,6 +323,7 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     if (own)
         emit_line(out, "lp_wait(&s->bucket[b]);");
+    trainer_print_sums_share(t, out, s);
     bool scales = t->program->recipe->scales_loss;
     emit_line(out, "%sfloat *g = %s;", scales ? "" : "const ", share_gradients(t, s));
     if (scales)
@@ -390,6 +400,7 @@ static void print_update(Trainer *t, Emit *out, int s)
     if (flows)
         trainer_print_versions(t, out, s);
     trainer_print_carry_in(t, out, s);
+    trainer_print_sums_share(t, out, s);
     emit_line(out, "const int64_t begin = lp_bucket_share(s->index, stage%d_groups, bucket);", s);
     emit_line(out, "const LpOptions *o = s->rank->options;");
     emit_line(out,
@@ -487,8 +498,10 @@ static void print_dump(Trainer *t, Emit *out, int s)
             emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
             emit_line(out, "const LpCut cut = group->gradient_cut;");
             emit_line(out, "const int64_t begin = lp_block_begin(s->index, bucket, cut);");
-            emit_line(out, "lp_scale(lp_block_count(bucket, cut), lp_home(s->arena, "
-                           "group->gradient, s->index, bucket, cut, begin), factor);");
+            emit_line(out, "lp_scale(lp_block_count(bucket, cut), %s, factor);",
+                      trainer_sums(t) ? "gradient_home(s, group, bucket, begin)"
+                                      : "lp_home(s->arena, group->gradient, s->index, bucket, cut, "
+                                        "begin)");
         } else {
             emit_line(out,
                       "float *flat = (float *)arena_at(s, stage%d_groups[bucket->group].gradient);",
@@ -544,7 +557,7 @@ void trainer_print_update(Trainer *t, Emit *out, int s)
     trainer_print_homes(t, out, s);
     if (stage_communicates(stage, false))
         print_paths(t, out, s, false);
-    if (stage_communicates(stage, false) || stage_scatters(stage))
+    if (stage_communicates(stage, false) || stage_scatters(stage) || stage_sums(stage))
         print_close(out, s, stage);
     if (stage_communicates(stage, true))
         print_paths(t, out, s, true);

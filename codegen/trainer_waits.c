@@ -48,8 +48,13 @@ static void print_message_wait(Trainer *t, Emit *out, int s, const Event *event,
 }
 
 /* Fields of State whose events links wait for by tables, from EVENT_BUCKET on. */
-static const char *const table_event[] = {"bucket", "fetch", "carry[LP_COPY_IN]",
-                                          "spill[LP_COPY_OUT]", "spill[LP_COPY_IN]"};
+static const char *const table_event[] = {"bucket",
+                                          "fetch",
+                                          "carry[LP_COPY_IN]",
+                                          "sums[LP_COPY_OUT]",
+                                          "sums[LP_COPY_IN]",
+                                          "spill[LP_COPY_OUT]",
+                                          "spill[LP_COPY_IN]"};
 
 void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *micro)
 {
@@ -66,6 +71,8 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
         case EVENT_BUCKET:
         case EVENT_FETCH:
         case EVENT_CARRY:
+        case EVENT_TAKEN:
+        case EVENT_BROUGHT:
         case EVENT_SPILL:
         case EVENT_FILL:
             emit_line(out, "lp_wait(&s->%s[%d]);", table_event[event->kind - EVENT_BUCKET],
@@ -89,8 +96,10 @@ bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
         Place place = {.kind = kind, .stage = stage, .index = b};
         int n = waits_at(t->waits, &place, &events);
         for (int i = 0; i < n; i++) {
-            if (events[i].kind == EVENT_HOP || events[i].kind == EVENT_CARRY)
-                continue; /* trainer_print_hop_waits, trainer_print_carry_waits */
+            EventKind other_kind = events[i].kind; /* printed by those who print the hops */
+            if (other_kind == EVENT_HOP ||
+                (other_kind >= EVENT_CARRY && other_kind <= EVENT_BROUGHT))
+                continue;
             EventKind kind_of = kind == PLACE_FETCH ? EVENT_FETCH : EVENT_BUCKET;
             bool mine = events[i].kind == kind_of && events[i].bucket == b;
             own = own || mine;
@@ -149,7 +158,8 @@ static bool has_bucket_waits(const Trainer *t, int stage, const Chunk *chunk, in
 static const char *wait_name(Trainer *t, int s, const Chunk *chunk, int which, EventKind kind)
 {
     int own = (int)(chunk - t->program->stage[s].chunk);
-    static const char *const word[] = {"wait", "fetched", "carried", "free", "filled"};
+    static const char *const word[] = {"wait",    "fetched", "carried", "taken",
+                                       "brought", "free",    "filled"};
     return arena_printf(t->arena, "%s_%s_%s", trainer_chunk(t, s, own), trainer_part(t, which),
                         word[kind - EVENT_BUCKET]);
 }
@@ -168,11 +178,14 @@ void trainer_print_link_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, 
 static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, int which,
                              EventKind kind)
 {
-    static const char *const what[] = {"buckets", "fetches", "carries", "spills", "fills"};
+    static const char *const what[] = {"buckets",  "fetches", "carries", "leavings",
+                                       "arrivals", "spills",  "fills"};
     static const char *const says[] = {
         "Buckets whose gathers each link waits for; -1: none.",
         "Buckets whose weights each link waits for; -1: none.",
         "Buckets whose weights must have come from the host before each link; -1: none.",
+        "Buckets whose gradients must have left the arena before each link; -1: none.",
+        "Buckets whose gradients each link adds to, once they have come; -1: none.",
         "Links whose saved values must have left before each link; -1: none.",
         "Links whose saved values each link waits for; -1: none."};
     int widest = 1, links = chunk->end - chunk->begin;

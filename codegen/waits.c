@@ -118,6 +118,9 @@ static Event event_of(const Program *program, const Step *step)
         }
         if (step_carries(step) == KEPT_WEIGHTS)
             event.kind = EVENT_CARRY;
+        if (step_carries(step) == KEPT_GRADIENTS)
+            event.kind =
+                step->operand[0].address < step->operand[1].address ? EVENT_TAKEN : EVENT_BROUGHT;
         break;
     default:
         break;
@@ -171,9 +174,10 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
         place.kind = step->evaluates ? PLACE_EVALUATED : PLACE_WORLD;
         break;
     case STEP_COPY:
-        place.kind = step->bucket == NONE                 ? PLACE_SPILL
-                     : step_carries(step) == KEPT_WEIGHTS ? PLACE_CARRY
-                                                          : PLACE_HOP;
+        place.kind = step->bucket == NONE                   ? PLACE_SPILL
+                     : step_carries(step) == KEPT_WEIGHTS   ? PLACE_CARRY
+                     : step_carries(step) == KEPT_GRADIENTS ? PLACE_SUMS
+                                                            : PLACE_HOP;
         place.which = (int)(step->stream - STREAM_COPY_IN);
         place.index = step->bucket == NONE ? step->link : step->bucket;
         break;

@@ -20,8 +20,10 @@ typedef enum {
     EVENT_MESSAGE,
     EVENT_BUCKET,
     EVENT_FETCH,
-    EVENT_CARRY, /* weights of a bucket, from another memory and back */
-    EVENT_SPILL, /* saved values of a link, away from the device and back */
+    EVENT_CARRY,   /* weights of a bucket, from another memory and back */
+    EVENT_TAKEN,   /* far gradients of a bucket, away from the device, */
+    EVENT_BROUGHT, /* and to it */
+    EVENT_SPILL,   /* saved values of a link, away from the device and back */
     EVENT_FILL,
     EVENT_WORLD,
     EVENT_HOP
@@ -31,7 +33,7 @@ typedef struct Event {
     EventKind kind;
     int class, which, inst; /* EVENT_INST; which: list of the body */
     Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage; EVENT_HOP, of a bucket;
-                               EVENT_CARRY, EVENT_SPILL and EVENT_FILL */
+                               EVENT_CARRY to EVENT_FILL */
     int chunk;
     int bucket;    /* EVENT_BUCKET, EVENT_FETCH; of EVENT_SPILL and EVENT_FILL the link */
     bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
@@ -58,17 +60,19 @@ typedef enum {
     PLACE_SPILL,
     PLACE_EVALUATED, /* before the losses of an evaluation are summed */
     PLACE_CARRY,
+    PLACE_SUMS,
     PLACE_COUNT
 } PlaceKind;
 
 typedef struct Place {
     PlaceKind kind;
-    int stage;        /* NONE for PLACE_INST */
-    int class, which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list; PLACE_HOP,
-                         PLACE_SPILL and PLACE_CARRY: the stream, from STREAM_COPY_IN on */
-    int inst;         /* PLACE_INST: as many as the body has: its end */
-    int index;        /* link, bucket, or message kind */
-    int chunk;        /* PLACE_LOAD, PLACE_SEND, PLACE_RECV: of the stage */
+    int stage; /* NONE for PLACE_INST */
+    int class,
+        which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list; PLACE_HOP,
+                  PLACE_SPILL, PLACE_CARRY and PLACE_SUMS: the stream, from STREAM_COPY_IN on */
+    int inst;  /* PLACE_INST: as many as the body has: its end */
+    int index; /* link, bucket, or message kind */
+    int chunk; /* PLACE_LOAD, PLACE_SEND, PLACE_RECV: of the stage */
 } Place;
 
 typedef struct Waits Waits;

@@ -158,7 +158,7 @@ Pins pins_none(void)
                   .rounds = -1,
                   .exchange = -1,
                   .shard = -1,
-                  .home = {-1, -1, -1},
+                  .home = {-1, -1, -1, -1},
                   .braid = -1,
                   .block = -1,
                   .chunks = -1};
@@ -301,12 +301,33 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
 
 bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {
-        "tp",          "cp",       "dp",     "pp",       "cp_heads",       "chunks",
-        "ep",          "zero",     "sp",     "room",     "block",          "recompute",
-        "mbs",         "schedule", "cp_by",  "tp_by",    "layers",         "shard",
-        "order",       "etp",      "rounds", "exchange", "optimizer_home", "activation_home",
-        "weight_home", "braid"};
+    static const char *const keys[] = {"tp",
+                                       "cp",
+                                       "dp",
+                                       "pp",
+                                       "cp_heads",
+                                       "chunks",
+                                       "ep",
+                                       "zero",
+                                       "sp",
+                                       "room",
+                                       "block",
+                                       "recompute",
+                                       "mbs",
+                                       "schedule",
+                                       "cp_by",
+                                       "tp_by",
+                                       "layers",
+                                       "shard",
+                                       "order",
+                                       "etp",
+                                       "rounds",
+                                       "exchange",
+                                       "optimizer_home",
+                                       "activation_home",
+                                       "weight_home",
+                                       "gradient_home",
+                                       "braid"};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
@@ -372,8 +393,8 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
         diag,
         near ? "did you mean %s?"
              : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds exchange zero "
-               "shard optimizer_home activation_home weight_home sp block recompute mbs schedule "
-               "chunks braid layers",
+               "shard optimizer_home activation_home weight_home gradient_home sp block recompute "
+               "mbs schedule chunks braid layers",
         near);
     return false;
 }

@@ -50,8 +50,8 @@ typedef struct Homes {
 
 /* What outlives its use, and may wait for the next one in another memory than the device's: the
  * optimizer's state, from one update to the next; what forward saves for backward; weights, from
- * one use to the next. */
-typedef enum { KEPT_STATE, KEPT_SAVED, KEPT_WEIGHTS, KEPT_COUNT } Kept;
+ * one use to the next; gradients, from one micro-batch to the next and to the update. */
+typedef enum { KEPT_STATE, KEPT_SAVED, KEPT_WEIGHTS, KEPT_GRADIENTS, KEPT_COUNT } Kept;
 extern const char *const kept_pin[KEPT_COUNT];   /* "optimizer_home" */
 extern const char *const kept_text[KEPT_COUNT];  /* "the optimizer's state" */
 extern const char *const kept_short[KEPT_COUNT]; /* "optimizer" */

@@ -1,10 +1,13 @@
 /* plan_memory.c - in which memories a plan keeps what outlives its use: words, pins and JSON. */
 #include "ir/plan_memory.h"
 
-const char *const kept_pin[KEPT_COUNT] = {"optimizer_home", "activation_home", "weight_home"};
-const char *const kept_text[KEPT_COUNT] = {"the optimizer's state", "saved activations", "weights"};
-const char *const kept_short[KEPT_COUNT] = {"optimizer", "activations", "weights"};
-const char *const kept_key[KEPT_COUNT] = {"state_memory", "saved_memory", "weight_memory"};
+const char *const kept_pin[KEPT_COUNT] = {"optimizer_home", "activation_home", "weight_home",
+                                          "gradient_home"};
+const char *const kept_text[KEPT_COUNT] = {"the optimizer's state", "saved activations", "weights",
+                                           "gradients"};
+const char *const kept_short[KEPT_COUNT] = {"optimizer", "activations", "weights", "gradients"};
+const char *const kept_key[KEPT_COUNT] = {"state_memory", "saved_memory", "weight_memory",
+                                          "gradient_memory"};
 
 Memory plan_farthest(const Plan *plan)
 {

@@ -10,8 +10,8 @@
  *                 "saved": {"n1": "{b:a1}", "s": "none", ...}}]}
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
- * cut, too (plan.h: Homes), "state_memory", "saved_memory" and "weight_memory" where these live in
- * dram or nvme, and all three sets in the "cut" of a class that is cut otherwise; "parts" divide
+ * cut, too (plan.h: Homes), "state_memory" and the like where what is kept lives in dram or nvme
+ * (plan_memory.c), and all three sets in the "cut" of a class that is cut otherwise; "parts" divide
  * kinds of links, and a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
@@ -530,15 +530,22 @@ static bool is_plan(Json root)
 
 static bool read_plan(Arena *arena, Diag *diag, Json root, Plan *plan, Net **ret_net)
 {
-    static const char *const keys[] = {
-        "format",        "model",          "cluster",        "job",
-        "ranks",         "stages",         "mesh",           "micro_batch",
-        "micro_batches", "pad_vocabulary", "schedule",       "first_link",
-        "state_atoms",   "bucket_bytes",   "classes",        "predicted",
-        "pins",          "rows",           "gradient_atoms", "weight_atoms",
-        "chunks",        "table",          "room_percent",   "zigzag",
-        "rounds",        "state_memory",   "parts",          "saved_memory",
-        "weight_memory", "braid",          "exchange"};
+    static const char *const keys[] = {"format",         "model",
+                                       "cluster",        "job",
+                                       "ranks",          "stages",
+                                       "mesh",           "micro_batch",
+                                       "micro_batches",  "pad_vocabulary",
+                                       "schedule",       "first_link",
+                                       "state_atoms",    "bucket_bytes",
+                                       "classes",        "predicted",
+                                       "pins",           "rows",
+                                       "gradient_atoms", "weight_atoms",
+                                       "chunks",         "table",
+                                       "room_percent",   "zigzag",
+                                       "rounds",         "state_memory",
+                                       "parts",          "saved_memory",
+                                       "weight_memory",  "gradient_memory",
+                                       "braid",          "exchange"};
     if (!is_plan(root) || !json_only_keys(root, keys, (int)(sizeof keys / sizeof keys[0])))
         return false;
     plan->cluster = cluster_read(arena, diag, json_get(root, "cluster"));

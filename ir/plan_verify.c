@@ -5,37 +5,8 @@
 #include <string.h>
 
 #include "ir/plan_memory.h"
+#include "ir/plan_verify_in.h"
 #include "ir/sig.h"
-
-/* file: the object whose members say it; doc NULL when the plan was made in memory. */
-typedef struct Verify {
-    const Plan *plan;
-    const Net *net;
-    Arena *scratch;
-    Diag *diag;
-    Json file;
-} Verify;
-
-static Json at_key(Json object, const char *key)
-{
-    return object.doc ? json_get(object, key) : object;
-}
-
-static Json at_index(Json array, int index)
-{
-    return array.doc ? json_at(array, index) : array;
-}
-
-static bool fault(const Verify *v, Json at, const char *text)
-{
-    if (at.doc)
-        json_fail(at, "%s", text);
-    else
-        diag_error(v->diag, NO_SPAN, "%s", text);
-    return false;
-}
-
-#define SAY(v, ...) arena_printf((v)->scratch, __VA_ARGS__)
 
 /* Most hand edits end here; what they break is not to be mended by hand. */
 static bool undo(const Verify *v)
@@ -200,6 +171,14 @@ static bool verify_flow(const Verify *v)
                          name, plan->job.recipe));
         diag_help(v->diag, "plan with --recipe bf16, or with schedule=%s", keeps);
     }
+    if (plan->memory[KEPT_GRADIENTS] != MEMORY_HBM) {
+        good = fault(v, at,
+                     SAY(v,
+                         "schedule %s updates while rows add to gradients, and those in %s pass "
+                         "through places that an update needs",
+                         name, memory_text[plan->memory[KEPT_GRADIENTS]]));
+        diag_help(v->diag, "plan with --pin gradient_home=hbm, or with schedule=%s", keeps);
+    }
     for (int p = 0; p < v->net->params.n; p++) {
         const NetParam *param = &v->net->params.at[p];
         int home[2] = {0, 0};
@@ -220,51 +199,6 @@ static bool verify_flow(const Verify *v)
                   "give the last layer a parameter of its own (tie no weights), or plan "
                   "with schedule=%s",
                   keeps);
-    }
-    return good;
-}
-
-/* Weights that live elsewhere are cut as far as what steps them, so that each rank takes home what
- * it has stepped; in a file they would need grains of their own. */
-static bool verify_far_weights(const Verify *v)
-{
-    const Plan *plan = v->plan;
-    bool even = plan->weight_atoms == plan->state_atoms;
-    for (int c = 0; c < v->net->classes.n; c++)
-        even = even &&
-               (!plan->class[c].cut || plan->class[c].cut->weight == plan->class[c].cut->state);
-    if (plan->memory[KEPT_WEIGHTS] == MEMORY_HBM)
-        return true;
-    bool good = true;
-    Json at = at_key(v->file, kept_key[KEPT_WEIGHTS]);
-    if (plan->memory[KEPT_WEIGHTS] == MEMORY_NVME) {
-        good = fault(v, at,
-                     SAY(v, "weights in files would be read in grains that buckets do not have"));
-        diag_help(v->diag, "plan with --pin weight_home=dram");
-    }
-    if (!even) {
-        good =
-            fault(v, at,
-                  SAY(v, "weights in %s must be cut over the ranks that cut the optimizer's state",
-                      memory_text[plan->memory[KEPT_WEIGHTS]]));
-        diag_help(v->diag, "plan with zero=3 (cut both), or zero=0 (neither)");
-    }
-    return good;
-}
-
-/* What lives away from its device lives in a memory that the machine has. */
-static bool verify_memory(const Verify *v)
-{
-    const Plan *plan = v->plan;
-    bool good = true;
-    for (int k = 0; k < KEPT_COUNT; k++) {
-        Memory memory = plan->memory[k];
-        if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)
-            continue;
-        good = fault(v, at_key(v->file, kept_key[k]),
-                     SAY(v, "%s: its home is %s, and cluster %s does not say that it has any",
-                         kept_text[k], memory_text[memory], plan->cluster->name));
-        diag_help(v->diag, "give its file \"memories\", or plan with --pin %s=hbm", kept_pin[k]);
     }
     return good;
 }
@@ -538,7 +472,7 @@ bool plan_verify_file(const Plan *plan, const Net *net, Diag *diag, Json file)
     good = verify_order(&v) && good;
     good = verify_cuts(&v) && good;
     good = verify_homes(&v) && good;
-    good = verify_memory(&v) && verify_far_weights(&v) && good;
+    good = verify_memory(&v) && verify_far(&v) && good;
     good = good && verify_schedule(&v);
     bool legal = true;
     for (int pass = 0; pass < 2 && legal; pass++)

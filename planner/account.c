@@ -341,6 +341,20 @@ static void add_hops(Account *account, int stage, const StageBucket *bucket)
         }
 }
 
+/* Far gradients: home behind every row that adds to them, back before all but the first, the norm
+ * and the update. */
+static void add_sums(Account *account, int stage, const StageBucket *bucket, int64_t rows)
+{
+    int home = (int)account->family->memory[KEPT_GRADIENTS];
+    for (int near = 0; near < home && bucket->sums.bytes; near++)
+        for (int64_t i = 0; i < 2 * rows + 1; i++) {
+            bool in = i > rows - 1;
+            int64_t bytes = i < rows - 1 || (in && i < 2 * rows - 1) ? bucket->sums.bytes
+                                                                     : bucket->last_sums.bytes;
+            add_hop(account, stage, (Memory)near, in, kept_text[KEPT_GRADIENTS], bytes, 0);
+        }
+}
+
 static void add_buckets(Account *account, int chunk, const BucketSums *sums, int64_t waited,
                         int64_t gathered)
 {
@@ -367,6 +381,7 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
         for (int64_t i = 0; bucket->far && i < fetches + 2; i++)
             add_hop(account, stage, MEMORY_HBM, i <= fetches, kept_text[KEPT_WEIGHTS],
                     bucket->carry_bytes, 0);
+        add_sums(account, stage, bucket, homed.scatters);
         add_path(account, stage, STREAM_GRADIENT, &group->gather, 1, bucket->share_elements, weight,
                  gathered, gather);
         add_path(account, stage, STREAM_WEIGHT, &group->fetch, fetches, home, weight, homed.stall,

@@ -99,8 +99,8 @@ int64_t assessed_spent(const Assessment *assessment, Spent spent)
 int64_t assessed_bytes(const Assessment *assessment, int stage, BytesKind kind)
 {
     const StageProgram *at = &assessment->program->stage[stage];
-    int64_t transient =
-        at->scratch_bytes + 4 * at->pass_bytes + at->fetched_bytes + at->buffers_bytes;
+    int64_t transient = at->scratch_bytes + 4 * at->pass_bytes + at->fetched_bytes +
+                        at->buffers_bytes + at->sums_bytes[MEMORY_HBM];
     switch (kind) {
     case BYTES_WEIGHTS:
     case BYTES_GRADIENTS:

@@ -94,6 +94,18 @@ static bool layers_fit(Diag *diag, Arena *arena, const Problem *problem, const P
     return true;
 }
 
+/* Two rows in one would both need the places of far gradients. */
+static bool braid_fits(Diag *diag, const Pins *pins)
+{
+    if (pins->braid <= 0 || pins->home[KEPT_GRADIENTS] <= MEMORY_HBM)
+        return true;
+    diag_error(diag, NO_SPAN,
+               "pin braid=1 contradicts gradient_home: layers of both rows would "
+               "need the places of gradients on the device");
+    diag_help(diag, "pin gradient_home=hbm, or braid=0");
+    return false;
+}
+
 /* With these numbers there is no such schedule, or it never ends. */
 static bool schedule_fits(Diag *diag, Arena *arena, const Problem *problem, const Pins *pins)
 {
@@ -373,8 +385,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
-         !schedule_fits(diag, arena, problem, pins) || !experts_fit(diag, problem, pins) ||
-         !blocks_fit(diag, search, problem, pins)))
+         !braid_fits(diag, pins) || !schedule_fits(diag, arena, problem, pins) ||
+         !experts_fit(diag, problem, pins) || !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -265,11 +265,12 @@ static void put_parameters(Str *str, const Report *report)
 /* What is whole for a while only. */
 static void put_buffers(Str *str, const Report *report)
 {
-    int64_t weights = 0, gradients = 0;
+    int64_t weights = 0, gradients = 0, sums = 0;
     for (int s = 0; s < report->it->program->stages; s++) {
         const StageProgram *stage = &report->it->program->stage[s];
         weights = stage->fetched_bytes > weights ? stage->fetched_bytes : weights;
         gradients = stage->buffers_bytes > gradients ? stage->buffers_bytes : gradients;
+        sums = stage->sums_bytes[MEMORY_HBM] > sums ? stage->sums_bytes[MEMORY_HBM] : sums;
     }
     if (weights)
         str_putf(str, "  weights are whole from one layer before their use until it: %s at once\n",
@@ -277,6 +278,9 @@ static void put_buffers(Str *str, const Report *report)
     if (gradients)
         str_putf(str, "  gradients are whole until their bucket is summed: %s at once\n",
                  str_gib(report->arena, gradients));
+    if (sums)
+        str_putf(str, "  gradients are on the device while layers add to them: %s at once\n",
+                 str_gib(report->arena, sums));
 }
 
 /* "b over dp 2", or from what to what where a class moves it. */

@@ -53,6 +53,9 @@ static bool is_possible(const Space *space, const Pins *pins)
         return false;
     if (pins->braid > 0 && !info->braids)
         return false;
+    if (pins->home[KEPT_GRADIENTS] > MEMORY_HBM &&
+        (pins->braid > 0 || (info->flows && space->pins->home[KEPT_GRADIENTS] < 0)))
+        return false;
     if (pins->table)
         return pins->table->stages == pins->pp && pins->table->micros == micros &&
                chunks <= problem->net->chain.n;
@@ -165,6 +168,8 @@ static void add_homes(Space *space, Pins *pins)
             }
             if (set >> KEPT_WEIGHTS & 1)
                 good = good && far == MEMORY_DRAM && set >> KEPT_STATE & 1 && weights_may(pins);
+            if (set >> KEPT_GRADIENTS & 1) /* they leave last, where no step is of whole matrices */
+                good = good && set + 1 == 1 << KEPT_COUNT && problem->job.muon.steps == 0;
             if (good)
                 add_experts(space, pins);
         }

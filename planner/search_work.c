@@ -394,6 +394,8 @@ static void link_bytes(const WorkForm *form, const WorkLink *link, const Problem
                link->rows / pins->tp / 1000 * (ep > 1 ? room_permille(form->net, pins) : 1000);
     if (pins->home[KEPT_WEIGHTS] > MEMORY_HBM)
         weights = 0;
+    if (pins->home[KEPT_GRADIENTS] > MEMORY_HBM)
+        gradients = 0;
     *ret_static = weights * dtype_bytes(recipe->weight) +
                   gradients * dtype_bytes(recipe->gradient) + shared * state;
     *ret_saved = (inputs + kept) / pins->cp * pins->micro_batch * dtype_bytes(recipe->activation);

@@ -224,6 +224,13 @@ static bool is_far(const Family *family, const StageGroup *group)
     return family->memory[KEPT_WEIGHTS] != MEMORY_HBM && !group->whole;
 }
 
+/* And its gradients? */
+static bool is_far_gradient(const Family *family, const StageGroup *group)
+{
+    return family->memory[KEPT_GRADIENTS] != MEMORY_HBM && !group->matrix && !group->whole &&
+           !group->tied;
+}
+
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
                                int open_link, int64_t filled, int runs, StageCost *cost)
 {
@@ -273,6 +280,8 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
                           device->launch_ns;
     bucket->reduce_ns += bucket->scatter_ns;
     stage_put_hop(family, group->rate != 0, share, bucket, cost);
+    if (is_far_gradient(family, group))
+        stage_put_sums(family, bucket, cost);
     return bucket;
 }
 
@@ -377,8 +386,9 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         Group sized = {.elements = group->elements};
         *(is_far(family, group) ? &cost->far_weight_bytes : &cost->weight_bytes) +=
             home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
-        cost->gradient_bytes +=
-            home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
+        if (!is_far_gradient(family, group))
+            cost->gradient_bytes +=
+                home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
         if (family->memory[KEPT_STATE] == MEMORY_HBM)
             cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
                                  num_align64(share * dtype_bytes(recipe->master));

@@ -32,6 +32,12 @@ typedef struct Family {
     struct Tail *tail;       /* NULL: all links of a class are alike */
 } Family;
 
+/* What a hop carries of a bucket's far gradients, and how long it takes between a memory and the
+ * one behind it; bytes 0: they stay on the device. */
+typedef struct SumsHop {
+    int64_t bytes, in_ns[MEMORY_COUNT], out_ns[MEMORY_COUNT];
+} SumsHop;
+
 /* One gradient bucket on its way: times are from the start of the chunk's last row that adds to
  * gradients, its W where backward is split. */
 typedef struct StageBucket {
@@ -49,6 +55,7 @@ typedef struct StageBucket {
     int64_t scatter_ns, fold_ns; /* its gradients in every micro-batch, and what is added of those
                                     before it; the last one's is part of reduce_ns */
     int64_t share_bytes;         /* of gradients, for the tied sum */
+    SumsHop sums, last_sums;     /* of a micro-batch; of the last one, the norm and the update */
     const CardMatrix *matrix;    /* of whole matrices, or NULL; */
     int64_t matrices;            /* those of the rank that has most */
     int64_t hop_bytes;           /* of state, for a hop from one memory to another; 0: it stays */
@@ -81,9 +88,10 @@ typedef struct StageCost {
     int64_t forward_bytes, backward_bytes; /* of the scratch: temps of either */
     int64_t field_bytes;                   /* of state on its way: the largest field of a bucket */
     int64_t home_bytes;                    /* of state in another memory, */
-    int64_t far_weight_bytes;              /* and of weights */
-    int64_t spill_bytes[MEMORY_COUNT];     /* through which saved values pass that live elsewhere */
-    int64_t stride[RING_COUNT];            /* bytes of a slot */
+    int64_t far_weight_bytes, far_gradient_bytes; /* and of weights and gradients */
+    int64_t sums_bytes[MEMORY_COUNT];             /* places of far gradients on their way */
+    int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
+    int64_t stride[RING_COUNT];        /* bytes of a slot */
     int buckets;
     StageBucket *bucket;
     int other_home;     /* the link that a tied bucket is summed with, or NONE */
@@ -169,6 +177,12 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
                          int64_t begin, int64_t *ret_stepped);
 int64_t share_state_bytes(const Family *family, int64_t elements);
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);
+/* The same of a bucket's far gradients: when this rank's sum of squares is known that begins behind
+ * `begin`, when bucket i has been reduced at ready[i]. */
+int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, const int64_t *ready,
+                       int n, int64_t begin);
+/* Hops of far gradients of a bucket. */
+void stage_put_sums(const Family *family, StageBucket *bucket, StageCost *cost);
 /* What a bucket's share carries on a hop, by and by the stage's slots and homes. */
 void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
                    StageCost *cost);

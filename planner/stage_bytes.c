@@ -117,10 +117,11 @@ static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk,
     int64_t bytes = memory == family->memory[KEPT_STATE] ? cost->home_bytes : 0;
     if (memory == family->memory[KEPT_WEIGHTS])
         bytes += cost->far_weight_bytes * family_versions(family, family->order->holder[chunk]);
+    bytes += memory == family->memory[KEPT_GRADIENTS] ? cost->far_gradient_bytes : 0;
     for (int ring = 0; ring < RING_COUNT; ring++)
         if (ring_away(family, ring) && memory == family->memory[KEPT_SAVED])
             bytes += cost->stride[ring] * family->order->slots[ring][chunk];
-    return bytes + passing_bytes(family, cost, chunk, memory);
+    return bytes + passing_bytes(family, cost, chunk, memory) + cost->sums_bytes[memory];
 }
 
 bool stage_fits_far(const Family *family, const StageCost *cost, int chunk)
@@ -145,7 +146,8 @@ bool family_fits_far(const Family *family, const StageBytes *bytes)
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, field = 0, forward = 0, backward = 0;
+    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, sums = 0, field = 0, forward = 0,
+            backward = 0;
     int buckets = 0;
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
@@ -165,6 +167,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         backward = num_larger(backward, cost->backward_bytes);
         fetched = num_larger(fetched, cost->fetched_bytes);
         buffers = num_larger(buffers, cost->buffer_bytes);
+        sums = num_larger(sums, cost->sums_bytes[MEMORY_HBM]);
     }
     if (family->order->pairs[stage]) { /* temps of two rows lie apart, and weights for a use */
         scratch = num_larger(scratch, forward + backward);
@@ -172,7 +175,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
     }
     if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
         bytes.state = state_slots_bytes(family, buckets, field);
-    bytes.transients = 4 * pass + scratch + fetched + buffers;
+    bytes.transients = 4 * pass + scratch + fetched + buffers + sums;
     int pairs = family->order->turn ? family->order->stages + 2 : 0;
     bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
                 bytes.saved + bytes.transients;

@@ -96,7 +96,9 @@ static int64_t tied_end(Family *family, const int *first_link, const Ending *end
 static void end_stage(Family *family, const int *first_link, const Ending *ending,
                       const Reduced *reduced, int64_t tied, StageEnd *ret)
 {
-    int64_t norm = ending->row_end;
+    Arena *scratch = arena_new("ends");
+    VEC(const StageBucket *) buckets = {0};
+    VEC(int64_t) all = {0};
     int chunks[MAX_CHUNKS], n = 0;
     for (int c = 0; c < family->order->chunks; c++) /* buckets stand in the order of chunks */
         for (int k = 0; k < ending->chunks; k++)
@@ -107,10 +109,12 @@ static void end_stage(Family *family, const int *first_link, const Ending *endin
         for (int b = 0; b < cost->buckets; b++) {
             const StageBucket *bucket = &cost->bucket[b];
             int64_t ready = reduced->at[chunks[k]][b];
-            ready = bucket->tied ? num_larger(tied, ready) : ready;
-            norm = num_larger(norm, ready) + bucket->sumsq_ns;
+            vec_push(scratch, &buckets) = bucket;
+            vec_push(scratch, &all) = bucket->tied ? num_larger(tied, ready) : ready;
         }
     }
+    int64_t norm = stage_norm_end(family, buckets.at, all.at, buckets.n, ending->row_end);
+    arena_free(scratch);
     ret->row_end = ending->row_end;
     ret->norm = norm + family->problem->cluster->device.launch_ns; /* the loss joins the pair */
 }
@@ -137,7 +141,9 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
     ret->step_ns = compute;
     ret->update_ns = num_larger(compute, gather);
     ret->copy_ns = 0;
-    if (family->memory[KEPT_STATE] != MEMORY_HBM || family->memory[KEPT_WEIGHTS] != MEMORY_HBM) {
+    const Memory *home = family->memory;
+    if (home[KEPT_STATE] != MEMORY_HBM || home[KEPT_WEIGHTS] != MEMORY_HBM ||
+        home[KEPT_GRADIENTS] != MEMORY_HBM) {
         int64_t end = stage_update_end(family, buckets.at, buckets.n, begin, &ret->step_ns) - begin;
         ret->step_ns -= begin;
         ret->copy_ns = end - ret->update_ns;

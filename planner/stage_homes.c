@@ -69,6 +69,33 @@ static Area place_area(Arena *scratch, const Family *family, const StageCost *co
     return area;
 }
 
+/* Places of far gradients on the device; the bytes of these and of those in memories between. */
+static Area place_sums(Arena *scratch, const Family *family, int end, StageCost *cost)
+{
+    Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
+    Area area = {ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                 arena_array(scratch, cost->buckets + 1, sizeof *area.near)};
+    for (int m = (int)family->memory[KEPT_GRADIENTS] - 1; m >= MEMORY_HBM; m--) {
+        int n = 0;
+        for (int b = 0; b < cost->buckets; b++) {
+            const StageBucket *bucket = &cost->bucket[b];
+            if (bucket->sums.bytes)
+                life[n++] = gradient_life(bucket->group, b, bucket->close_link, bucket->open_link,
+                                          end - 1, (Memory)m, bucket->sums.bytes);
+        }
+        cost->sums_bytes[m] = lives_place(life, n, offset);
+        for (int i = 0; i < n && m == MEMORY_HBM; i++) {
+            area.at[life[i].id] = offset[i];
+            area.bytes[life[i].id] = life[i].bytes;
+        }
+    }
+    for (int b = 0; b < cost->buckets; b++)
+        find_near(cost, &area, b);
+    return area;
+}
+
 /* Buckets by the lowest and by the highest link that uses them: the first of each link, counted
  * from the chunk's first, and those after it; NONE ends them. */
 typedef struct Ends {
@@ -111,14 +138,17 @@ static int next_last(const Ends *ends, bool forward, int i, int b)
 typedef struct HomeRow {
     const StageCost *cost;
     const Ends *ends;
-    Area weights, gradients;
+    Area weights, gradients, sums;
+    Memory home; /* of gradients */
     PartKind part;
     bool forward, adds; /* to gradients */
     bool turns;         /* backward follows at once upon its forward */
     int micros;
     int64_t clock; /* of compute */
-    int64_t weight_stream, gradient_stream, carry_stream;
+    int64_t weight_stream, gradient_stream;
+    int64_t lane[MEMORY_COUNT][2]; /* out of each memory, and into it */
     int64_t *used, *scattered; /* per bucket: its weights were used last, its gradients are home */
+    int64_t *came, *left, *homed; /* its far gradients are on the device, off it, at home */
     int64_t stall, fold;
     int64_t copied;  /* waits for saved values on their way */
     SpillRun *spill; /* or NULL */
@@ -151,13 +181,48 @@ static void fetch_weights(HomeRow *row, int i)
         for (int k = 0; k < NEAR; k++)
             ready = num_larger(ready, row->used[row->weights.near[b][k]]);
         if (bucket->far)
-            ready = row->carry_stream = num_larger(row->carry_stream, ready) + bucket->carry_in_ns;
+            ready = row->lane[0][1] = num_larger(row->lane[0][1], ready) + bucket->carry_in_ns;
         if (bucket->fetch_ns || !bucket->far)
             ready = row->weight_stream = num_larger(row->weight_stream, ready) + bucket->fetch_ns;
         wait = num_larger(wait, ready);
     }
     row->stall += wait - row->clock;
     row->clock = wait;
+}
+
+/* Far gradients whose place link i is the first to need come to it; all micro-batches but the first
+ * find some. Where layers add to them there, the link waits for them. */
+static void bring_sums(HomeRow *row, int i)
+{
+    int64_t wait = row->clock;
+    for (int b = 0; b < row->cost->buckets; b++) {
+        const StageBucket *bucket = &row->cost->bucket[b];
+        if (!row->sums.bytes[b] ||
+            gradient_first_link(bucket->group, bucket->close_link, bucket->open_link) != i)
+            continue;
+        int64_t ready = row->homed[b];
+        for (int k = 0; k < NEAR; k++)
+            ready = num_larger(ready, row->left[row->sums.near[b][k]]);
+        for (int near = (int)row->home - 1; near >= 0; near--) {
+            int64_t ns = bucket->sums.in_ns[near] * (row->micros - 1) / row->micros;
+            ready = row->lane[near][1] = num_larger(row->lane[near][1], ready) + ns;
+        }
+        row->came[b] = ready;
+        wait = bucket->group->buffered ? wait : num_larger(wait, ready);
+    }
+    row->stall += wait - row->clock;
+    row->clock = wait;
+}
+
+/* And they leave, `ready` for it. */
+static void take_sums(HomeRow *row, int b, int64_t ready)
+{
+    const SumsHop *hop = &row->cost->bucket[b].sums;
+    for (int near = 0; near < (int)row->home && hop->bytes; near++) {
+        ready = row->lane[near][0] = num_larger(row->lane[near][0], ready) + hop->out_ns[near];
+        row->left[b] = near == 0 ? ready : row->left[b];
+        row->homed[b] = ready;
+    }
 }
 
 /* Gradients that link i is the first to write, `before` ns after it begins, need bytes from which
@@ -178,13 +243,19 @@ static void close_buckets(HomeRow *row, int i)
     for (int b = next_last(row->ends, false, i, NONE); b != NONE;
          b = next_last(row->ends, false, i, b)) {
         const StageBucket *bucket = &row->cost->bucket[b];
-        if (!row->gradients.bytes[b])
+        if (!row->gradients.bytes[b]) {
+            take_sums(row, b, row->clock);
             continue;
+        }
+        int64_t late = row->sums.bytes[b] ? num_larger(row->came[b] - row->clock, 0) : 0;
+        row->clock += late;
+        row->stall += late;
         int64_t fold = bucket->fold_ns * (row->micros - 1) / row->micros; /* the first has none */
         row->clock += fold;
         row->fold += fold;
         row->gradient_stream = num_larger(row->gradient_stream, row->clock) + bucket->scatter_ns;
         row->scattered[b] = row->gradient_stream;
+        take_sums(row, b, row->gradient_stream);
     }
 }
 
@@ -193,6 +264,8 @@ static void begin_link(HomeRow *row, int i, int64_t ns, bool resumes)
 {
     if (!resumes)
         fetch_weights(row, i);
+    if (row->adds && row->home != MEMORY_HBM)
+        bring_sums(row, i);
     if (row->adds)
         claim_buffers(row, i, ns / 2); /* some are made early, some late */
     int64_t ready = spill_run_begin(row->spill, row->part, row->turns, i, row->clock);
@@ -238,12 +311,20 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
     row.spill = spill_run_behind(scratch, before->spill, before->clock);
     row.weight_stream -= before->clock;
     row.gradient_stream -= before->clock;
-    row.carry_stream -= before->clock;
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        for (int in = 0; in < 2; in++)
+            row.lane[m][in] -= before->clock;
     row.used = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.scattered = ARENA_ARRAY(scratch, int64_t, n + 1);
+    row.came = ARENA_ARRAY(scratch, int64_t, n + 1);
+    row.left = ARENA_ARRAY(scratch, int64_t, n + 1);
+    row.homed = ARENA_ARRAY(scratch, int64_t, n + 1);
     for (int b = 0; b < n; b++) {
         row.used[b] = before->used[b] - before->clock;
         row.scattered[b] = before->scattered[b] - before->clock;
+        row.came[b] = before->came[b] - before->clock;
+        row.left[b] = before->left[b] - before->clock;
+        row.homed[b] = before->homed[b] - before->clock;
     }
     return row;
 }
@@ -270,7 +351,8 @@ static bool any_cut(const StageCost *cost)
 {
     bool any = false;
     for (int b = 0; b < cost->buckets; b++)
-        any = any || cost->bucket[b].far || cost->bucket[b].group->buffered;
+        any = any || cost->bucket[b].far || cost->bucket[b].sums.bytes ||
+              cost->bucket[b].group->buffered;
     return any; /* weights are cut where gradients are */
 }
 
@@ -279,7 +361,15 @@ static HomeRow rested_row(Arena *scratch, const HomeRow *before, PartKind part)
 {
     enum { LONG = 1 << 30 }; /* ns, more than all blocks take */
     HomeRow row = row_behind(scratch, before, part);
-    row.spill = spill_run_behind(scratch, row.spill, (int64_t)LONG << 8);
+    const int64_t rest = (int64_t)LONG << 8;
+    row.spill = spill_run_behind(scratch, row.spill, rest);
+    for (int m = 0; m < (int)row.home; m++)
+        for (int in = 0; in < 2; in++)
+            row.lane[m][in] -= rest;
+    for (int b = 0; b < row.cost->buckets; b++) {
+        row.left[b] -= rest;
+        row.homed[b] -= rest;
+    }
     return row;
 }
 
@@ -323,11 +413,14 @@ static void run_rows(Arena *scratch, const HomeRow *begun, int begin, int end,
     int64_t behind = (ret[PART_B].gradient_stream - ret[PART_B].clock) -
                      num_larger(back.gradient_stream - back.clock, 0);
     behind = num_larger(behind, 0);
+    for (int m = 0; m < MEMORY_COUNT; m++) /* or out of a memory */
+        behind = num_larger(behind, (ret[PART_B].lane[m][0] - ret[PART_B].clock) -
+                                        num_larger(back.lane[m][0] - back.clock, 0));
     ret[PART_B].clock += behind;
     ret[PART_B].stall += behind;
     for (int part = 0; part < PART_COUNT; part++) {
         ret_rest[part] = ret[part];
-        if (!first.spill)
+        if (!first.spill && first.home == MEMORY_HBM)
             continue;
         ret_rest[part] = rested_row(scratch, part == PART_F ? &back : &ret[PART_F], (PartKind)part);
         run_row(&ret_rest[part], true, begin, end, own[part], ret_late[part]);
@@ -350,6 +443,10 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
                      .turns = turns,
                      .spill = spill_run_new(scratch, family, begin, end),
                      .micros = family->order->micros,
+                     .home = family->memory[KEPT_GRADIENTS],
+                     .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .homed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
     bool pairs = false;
@@ -357,6 +454,7 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         pairs = pairs || family->order->pairs[s];
     first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
     first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
+    first.sums = place_sums(scratch, family, end, cost);
     HomeRow row[PART_COUNT], rest[PART_COUNT];
     int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int part = 0; part < PART_COUNT; part++)
@@ -383,7 +481,8 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         bucket->ready_ns += late[adds][at] + bucket->fold_ns;
         bucket->ready_whole_ns += late[PART_B][at] + bucket->fold_ns;
     }
-    cost->transient_bytes += cost->fetched_bytes + cost->buffer_bytes;
+    cost->transient_bytes +=
+        cost->fetched_bytes + cost->buffer_bytes + cost->sums_bytes[MEMORY_HBM];
     arena_free(scratch);
 }
 
@@ -395,7 +494,9 @@ static void hand_over(const HomeRow *from, HomeRow *to)
     to->clock = from->clock;
     to->weight_stream = from->weight_stream;
     to->gradient_stream = from->gradient_stream;
-    to->carry_stream = from->carry_stream;
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        for (int in = 0; in < 2; in++)
+            to->lane[m][in] = from->lane[m][in];
 }
 
 /* A pair of links; all that a link waits for holds up both. */

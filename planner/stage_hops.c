@@ -1,6 +1,7 @@
 /* stage_hops.c - the update of a stage whose optimizer state comes from other memories and goes
  * back: the same hops as ir/lower/state.c puts around updates, on the clock. */
 #include "ir/base/num.h"
+#include "ir/lower/home.h"
 #include "ir/lower/state.h"
 #include "planner/stage.h"
 
@@ -43,6 +44,16 @@ static int64_t run_carry(Lanes *lanes, bool in, int64_t ns, int64_t ready)
     return *clock;
 }
 
+/* Far gradients come, one memory after the other; when they are there. */
+static int64_t run_sums(Lanes *lanes, Memory home, const SumsHop *hop, int64_t ready)
+{
+    for (int near = (int)home - 1; hop->bytes && near >= 0; near--) {
+        int64_t *clock = &lanes->clock[near][true];
+        ready = *clock = num_larger(*clock, ready) + hop->in_ns[near];
+    }
+    return ready;
+}
+
 static void run_hops(Lanes *lanes, int at, bool in)
 {
     Hop hop[MAX_HOPS];
@@ -71,6 +82,8 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
             compute = num_larger(compute, lanes.end[MEMORY_HBM][true][b]);
         if (bucket[b]->far)
             compute = num_larger(compute, run_carry(&lanes, true, bucket[b]->carry_in_ns, begin));
+        compute = num_larger(compute, run_sums(&lanes, family->memory[KEPT_GRADIENTS],
+                                               &bucket[b]->last_sums, begin));
         compute += bucket[b]->update_ns;
         lanes.stepped[b] = compute;
         run_hops(&lanes, b, false);
@@ -87,7 +100,61 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
     return end;
 }
 
+int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, const int64_t *ready,
+                       int n, int64_t begin)
+{
+    Memory home = family->memory[KEPT_GRADIENTS];
+    Arena *scratch = arena_new("squares");
+    int64_t *left = ARENA_ARRAY(scratch, int64_t, n + 1);
+    int *order = ARENA_ARRAY(scratch, int, n + 1);
+    Lanes lanes = {.home = home};
+    for (int b = 0; b < n; b++) { /* they leave as they are reduced */
+        int at = b;
+        for (; at > 0 && ready[order[at - 1]] > ready[b]; at--)
+            order[at] = order[at - 1];
+        order[at] = b;
+    }
+    for (int k = 0; k < n; k++) {
+        const SumsHop *hop = &bucket[order[k]]->last_sums;
+        int64_t end = ready[order[k]];
+        for (int near = 0; hop->bytes && near < (int)home; near++) {
+            int64_t *clock = &lanes.clock[near][false];
+            end = *clock = num_larger(*clock, end) + hop->out_ns[near];
+        }
+        left[order[k]] = end;
+    }
+    int64_t norm = begin;
+    for (int b = 0; b < n; b++)
+        norm = num_larger(norm, run_sums(&lanes, home, &bucket[b]->last_sums, left[b])) +
+               bucket[b]->sumsq_ns;
+    arena_free(scratch);
+    return norm;
+}
+
 /* ---- bytes ---- */
+
+static SumsHop sums_hop(const Family *family, int64_t elements)
+{
+    const Cluster *cluster = family->problem->cluster;
+    Memory home = family->memory[KEPT_GRADIENTS];
+    SumsHop hop = {
+        .bytes = gradient_bytes(home, elements, dtype_bytes(family->pricer.recipe->gradient))};
+    for (int near = 0; near < (int)home; near++) {
+        hop.in_ns[near] = price_copy(cluster, (Memory)(near + 1), (Memory)near, hop.bytes);
+        hop.out_ns[near] = price_copy(cluster, (Memory)near, (Memory)(near + 1), hop.bytes);
+    }
+    return hop;
+}
+
+void stage_put_sums(const Family *family, StageBucket *bucket, StageCost *cost)
+{
+    Memory home = family->memory[KEPT_GRADIENTS];
+    int64_t block = bucket->elements / list_extent(&family->mesh, &bucket->group->gradient_share);
+    bucket->sums = sums_hop(family, block);
+    bucket->last_sums =
+        gradient_share_hops(home) ? sums_hop(family, bucket->share_elements) : bucket->sums;
+    cost->far_gradient_bytes += num_align64(bucket->sums.bytes);
+}
 
 int64_t share_state_bytes(const Family *family, int64_t elements)
 {

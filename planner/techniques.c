@@ -147,8 +147,9 @@ static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
     if (look->plan->memory[kept] != memory)
         return false;
     static const char *const what[KEPT_COUNT] = {"optimizer state", "what layers keep for backward",
-                                                 "weights"};
-    static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update"};
+                                                 "weights", "gradients"};
+    static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update",
+                                                    "each sum, the norm and the update"};
     str_putf(says, "%s in %s, brought to %s and back", what[kept], memory_text[memory],
              whither[kept]);
     return true;
@@ -167,6 +168,12 @@ static bool is_infinity(const Look *look, Str *says)
 static bool is_carried(const Look *look, Str *says)
 {
     return lives_in(look, KEPT_WEIGHTS, MEMORY_DRAM, says);
+}
+
+static bool is_summed(const Look *look, Str *says)
+{
+    return lives_in(look, KEPT_GRADIENTS, MEMORY_DRAM, says) ||
+           lives_in(look, KEPT_GRADIENTS, MEMORY_NVME, says);
 }
 
 static bool is_spilled(const Look *look, Str *says)
@@ -456,6 +463,7 @@ static const Recognition recognitions[] = {
     {"infinity", "ZeRO-Infinity", is_infinity},
     {"activation_offload", "activation offload", is_spilled},
     {"weight_offload", "weight offload", is_carried},
+    {"gradient_offload", "gradient offload", is_summed},
     {"ring", "ring reduction", by_ring},
     {"tree", "tree reduction", by_tree},
     {"hierarchical", "hierarchical reduction", by_hierarchy},

@@ -106,9 +106,11 @@ static int sums_before(const CellRun *run, const TraceStep *step, const Group *g
     return n + (step->kind != STEP_TIED && group->tied_stage != NONE);
 }
 
-static const Group *group_of(const CellRun *run, const Cell *cell)
+static const Group *group_of(const CellRun *run, const TraceStep *step, const Cell *cell)
 {
-    return &run->trace->stage->groups.at[cell->region->index];
+    const StageProgram *stage = run->trace->stage;
+    bool sums = cell->region->kind == REGION_SUMS; /* of one bucket after the other */
+    return &stage->groups.at[sums ? stage->buckets.at[step->bucket].group : cell->region->index];
 }
 
 /* Gradients of earlier micro-batches that a buffer takes in. */
@@ -138,7 +140,7 @@ static const char *read_gradient(const CellRun *run, const TraceStep *step, Cell
         return "uses a gradient of an earlier step:";
     if (cell->adds != cell->expected)
         return "uses a gradient before every micro-batch has been added:";
-    if (cell->sums != sums_before(run, step, group_of(run, cell)))
+    if (cell->sums != sums_before(run, step, group_of(run, step, cell)))
         return "uses a gradient whose sums over ranks are not those that come before:";
     return NULL;
 }
@@ -164,7 +166,7 @@ static const char *read_scalar(const CellRun *run, const TraceStep *step, const 
 
 /* A fault of reading a cell whose name does not change, or NULL. */
 static const char *read_static(const CellRun *run, const TraceStep *step, const Operand *operand,
-                               Cell *cell)
+                               Cell *cell, int64_t begin)
 {
     if (operand->write && ((operand->copy && !step_is_matrix(step)) || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
@@ -172,10 +174,13 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
         return "reads in a far memory";
     switch (cell->region->kind) {
     case REGION_GRADIENT:
+        if (step_sums(run->trace, step))
+            return sums_taken(run, step, operand, cell, begin);
         return is_flat(step) || step_is_matrix(step) ? read_gradient(run, step, cell)
                                                      : "reads a gradient inside a layer:";
     case REGION_WEIGHT:
-        if (is_flat(step) && step->kind == STEP_MOVE && !on_path(step, &group_of(run, cell)->fetch))
+        if (is_flat(step) && step->kind == STEP_MOVE &&
+            !on_path(step, &group_of(run, step, cell)->fetch))
             return cell->round == step->round || !cell->trained
                        ? NULL
                        : "gathers a weight that this step has not updated:";
@@ -218,7 +223,7 @@ static const char *accumulate(const TraceStep *step, const Operand *operand, Cel
 static const char *write_gradient(const CellRun *run, const TraceStep *step, const Operand *operand,
                                   Cell *cell)
 {
-    const Group *group = group_of(run, cell);
+    const Group *group = group_of(run, step, cell);
     if (is_fold(step))
         return accumulate(step, operand, cell);
     if (on_path(step, &group->scatter)) {
@@ -249,8 +254,42 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
         return kind == REGION_GRADIENT || kind == REGION_SCALARS ? accumulate(step, operand, cell)
                                                                  : "writes into a layer's weights:";
     if (kind == REGION_GRADIENT)
-        return write_gradient(run, step, operand, cell);
+        return step_sums(run->trace, step) ? NULL : write_gradient(run, step, operand, cell);
     return NULL;
+}
+
+/* ---- gradients at work that live elsewhere ---- */
+
+static const char *read_sums(const CellRun *run, const TraceStep *step, const Operand *operand,
+                             Cell *cell, int64_t begin)
+{
+    if (step_sums(run->trace, step))
+        return sums_taken(run, step, operand, cell, begin);
+    if (state_is_away(run, step, cell))
+        return "reads in a far memory";
+    if (operand->write && (operand->copy || is_fold(step)))
+        return NULL; /* an accumulator: judged as a write */
+    if (operand->copy)
+        return "reads a gradient inside a layer:";
+    if (cell->name != operand->name)
+        return "does not find";
+    return cell->dirty && cell->expected == 0 ? "sends padding that is not zero:"
+                                              : read_gradient(run, step, cell);
+}
+
+static const char *write_sums(const CellRun *run, const TraceStep *step, const Operand *operand,
+                              Cell *cell, int64_t begin)
+{
+    if (step_sums(run->trace, step))
+        return NULL; /* it counts on: sums_carry */
+    if (state_is_away(run, step, cell))
+        return "writes into a far memory";
+    sums_begin(run, step, operand, cell, begin);
+    cell->dirty = step->kind != STEP_CLEAR && (cell->dirty || cell->expected > 0);
+    if (step->kind == STEP_CLEAR)
+        return cell->expected == 0 ? NULL : "clears a gradient:";
+    return operand->copy ? accumulate(step, operand, cell)
+                         : write_gradient(run, step, operand, cell);
 }
 
 /* ---- what is whole for a while ---- */
@@ -346,13 +385,15 @@ static bool read_cells(CellRun *run, const TraceStep *step, const Operand *opera
         if (!cell->region)
             what = "reads outside of every region:";
         else if (is_static(cell))
-            what = read_static(run, step, operand, cell);
+            what = read_static(run, step, operand, cell, run->begin[i]);
         else if (step_spills(step))
             what = NULL; /* it carries what is there, and says no more of it */
         else if (cell->region->kind == REGION_AWAY)
             what = "reads in a far memory";
         else if (cell->region->kind == REGION_BUFFER)
             what = read_buffer(run, step, operand, cell, run->begin[i]);
+        else if (cell->region->kind == REGION_SUMS)
+            what = read_sums(run, step, operand, cell, run->begin[i]);
         else if (cell->writer < 0 || cell->name != operand->name || cell->round != step->round)
             what = "does not find";
         else if (cell->region->kind == REGION_FETCHED || cell->region->kind == REGION_SLOTS)
@@ -383,6 +424,8 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
             what = write_static(run, step, operand, cell);
         else if (cell->region->kind == REGION_BUFFER)
             what = write_buffer(run, step, operand, cell, run->begin[i]);
+        else if (cell->region->kind == REGION_SUMS)
+            what = write_sums(run, step, operand, cell, run->begin[i]);
         else if (cell->region->kind == REGION_FETCHED && operand->copy && !step_is_matrix(step))
             what = "writes into a layer's weights:";
         else if (cell->region->kind == REGION_AWAY && !step_spills(step))
@@ -404,6 +447,8 @@ static bool write_cells(CellRun *run, int at, const Operand *operand, const Cloc
         cell->evaluated = step->evaluates;
         if (step_spills(step))
             spill_carry(run, operand, i);
+        if (step_sums(run->trace, step))
+            sums_carry(run, operand, i);
         for (int s = 0; s < STREAM_COUNT; s++)
             cell->reader[s] = -1;
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/num.h"
 #include "ir/lower/home.h"
 #include "ir/lower/state.h"
 
@@ -63,7 +64,7 @@ static int64_t weight_bytes(const Trace *trace, const Group *group)
            dtype_bytes(trace->program->recipe->weight);
 }
 
-static int64_t gradient_bytes(const Trace *trace, const Group *group)
+static int64_t home_gradients(const Trace *trace, const Group *group)
 {
     return group->elements / list_extent(&trace->program->plan->mesh, &group->gradient_share) *
            dtype_bytes(trace->program->recipe->gradient);
@@ -113,7 +114,8 @@ static void mirror_bounds(CellRun *run, Bounds *bounds, Memory here, Memory ther
     int n = bounds->list.n;
     for (int s = 0; s < trace->steps.n; s++) {
         const TraceStep *step = &trace->steps.at[s];
-        for (int k = 0; step_spills(step) && k + 1 < step->operands; k += 2) {
+        bool hops = step_spills(step) || step_sums(trace, step);
+        for (int k = 0; hops && k + 1 < step->operands; k += 2) {
             const Operand *from = &trace->operands.at[step->operand + k], *to = from + 1;
             if (address_memory(from->address) != here || address_memory(to->address) != there)
                 continue;
@@ -137,7 +139,8 @@ static void cut_cells(CellRun *run)
     }
     for (int g = 0; g < trace->stage->groups.n; g++) {
         const Group *group = &trace->stage->groups.at[g];
-        for (int k = 0; k < group->members.n && !group->buffered; k++) {
+        bool near = !group->far_gradients; /* those that hops carry are cut as they are there */
+        for (int k = 0; k < group->members.n && near && !group->buffered; k++) {
             int64_t begin = group->members.at[k].offset,
                     end = begin + group->members.at[k].elements;
             put_bound(run, &bounds, group->gradient + begin * dtype_bytes(recipe->gradient));
@@ -149,8 +152,8 @@ static void cut_cells(CellRun *run)
             put_bound(run, &bounds,
                       group->weight + slot_of_version(trace->stage, version) +
                           weight_bytes(trace, group));
-        if (group->buffered)
-            put_bound(run, &bounds, group->gradient + gradient_bytes(trace, group));
+        if (group->buffered && near)
+            put_bound(run, &bounds, group->gradient + home_gradients(trace, group));
         put_bound(run, &bounds,
                   group->moment1 + group->state_elements * dtype_bytes(recipe->master));
         if (group->moment2 != NONE)
@@ -165,7 +168,8 @@ static void cut_cells(CellRun *run)
         put_bound(run, &bounds, trace->operands.at[i].address + trace->operands.at[i].bytes);
     }
     qsort(bounds.list.at, (size_t)bounds.list.n, sizeof bounds.list.at[0], by_value);
-    int home = (int)trace->program->plan->memory[KEPT_SAVED];
+    const Memory *memory = trace->program->plan->memory;
+    int home = (int)num_larger(memory[KEPT_SAVED], memory[KEPT_GRADIENTS]);
     for (int m = MEMORY_HBM; m < home; m++)
         mirror_bounds(run, &bounds, (Memory)m, (Memory)(m + 1));
     for (int m = home; m > MEMORY_HBM; m--)
@@ -180,6 +184,19 @@ CellSpan cell_span(const CellRun *run, const Operand *operand)
 {
     return (CellSpan){run->at[find_slot(run, operand->address)],
                       run->at[find_slot(run, operand->address + operand->bytes)]};
+}
+
+int cell_of(const CellRun *run, int64_t address)
+{
+    int low = 0, high = run->cells - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (run->begin[mid] <= address)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
 }
 
 /* The member of a group that holds the cell, or NULL between members. */
@@ -245,8 +262,10 @@ static void fill_cell(CellRun *run, Cell *cell, int64_t begin)
     if (region->kind >= REGION_MOMENT1 && region->kind <= REGION_MASTER &&
         !(moment && group->rate > 0)) /* what moves by signs leaves its moments zero */
         cell->trained = is_trained(trace, region, begin);
-    if (region->kind == REGION_GRADIENT && group->buffered) {
-        cell->expected = begin < region->begin + gradient_bytes(trace, group) ? micros : 0;
+    if (region->kind == REGION_GRADIENT && group->far_gradients) {
+        cell->expected = sums_expected_home(trace, region, begin);
+    } else if (region->kind == REGION_GRADIENT && group->buffered) {
+        cell->expected = begin < region->begin + home_gradients(trace, group) ? micros : 0;
     } else if (region->kind == REGION_GRADIENT) {
         const GroupMember *member = member_of(trace, group, begin);
         cell->expected = member ? micros * member_uses(trace->program, stage, group, member) : 0;

@@ -49,6 +49,8 @@ typedef struct CellSpan {
 
 /* Lives until the next one. */
 CellRun *cell_run_new(Check *check, const Trace *trace, const RegionList *regions);
+/* The cell that holds an address. */
+int cell_of(const CellRun *run, int64_t address);
 /* The cells of an operand of the trace. */
 CellSpan cell_span(const CellRun *run, const Operand *operand);
 
@@ -67,6 +69,22 @@ bool state_leaves(const Trace *trace, const TraceStep *step);
 /* A fault of reading what a slot holds from `begin` on, or NULL. */
 const char *state_taken(const CellRun *run, const TraceStep *step, const Operand *operand,
                         const Cell *cell, int64_t begin);
+
+/* ---- far gradients (check_sums.c) ---- */
+
+/* Additions that a byte of a bucket's block waits for in a step, `at` bytes behind its first; 0
+ * between parameters. */
+int sums_expected(const Trace *trace, int bucket, int64_t at);
+/* The same at home. */
+int sums_expected_home(const Trace *trace, const Region *region, int64_t address);
+/* A fault of a hop that takes what a cell holds, or NULL. */
+const char *sums_taken(const CellRun *run, const TraceStep *step, const Operand *operand,
+                       const Cell *cell, int64_t begin);
+/* A Step of a row is the first to write a bucket's place on the device: the cell counts anew. */
+void sums_begin(const CellRun *run, const TraceStep *step, const Operand *operand, Cell *cell,
+                int64_t begin);
+/* What a hop writes: the cell counts on where the other end's did. */
+void sums_carry(CellRun *run, const Operand *operand, int cell);
 
 /* ---- saved values away from their device (check_spill.c) ---- */
 

@@ -35,14 +35,15 @@ typedef enum {
     REGION_BUFFER,  /* accumulators of running micro-batches */
     REGION_SLOTS,   /* of state on its way */
     REGION_AWAY,    /* saved values in another memory */
+    REGION_SUMS,    /* far gradients, at work and on their way */
     REGION_COUNT
 } RegionKind;
 extern const char *const region_text[REGION_COUNT];
 
 typedef struct Region {
     RegionKind kind;
-    int index; /* of the group or pass buffer; of a ring: of its kind; of slots: the memory; of
-                  saved values: their kind */
+    int index; /* of the group or pass buffer; of a ring: of its kind; of slots and sums: the
+                  memory; of saved values: their kind */
     int chunk; /* of a ring: of the stage */
     int64_t begin, end;
 } Region;
@@ -64,6 +65,8 @@ const char *region_words(Arena *arena, const Program *program, const StageProgra
  * here. */
 int member_uses(const Program *program, const StageProgram *stage, const Group *group,
                 const GroupMember *member);
+/* Its part in check_buffers.c: buckets that are whole, or on the device, for a while. */
+bool check_buffers(Check *check, const StageProgram *stage);
 /* Regions disjoint and inside the arena; groups, buckets, rings and pointers consistent. */
 bool check_layout(Check *check, const StageProgram *stage);
 
@@ -104,6 +107,27 @@ typedef struct Trace {
     VEC(Operand) operands;
     VEC(Wait) waits;
 } Trace;
+
+/* ---- state away from its device (check_state.c) ---- */
+
+/* Hops that the update of a group's bucket makes; a fault of one that carries other bytes than this
+ * rank's state of its bucket, or NULL. */
+int state_hops_due(const Program *program, const Group *group);
+const char *state_misplaced(const Trace *trace, const TraceStep *step);
+
+/* ---- far gradients (check_sums.c) ---- */
+
+/* Bytes of a bucket's block, and of all of a group at home, with what aligns them. */
+int64_t sums_block_bytes(const Program *program, const StageProgram *stage, int bucket);
+int64_t sums_home_bytes(const Program *program, const StageProgram *stage, int group);
+/* A hop of theirs; a copy that goes away from the device. */
+bool step_sums(const Trace *trace, const TraceStep *step);
+bool step_leaves(const Trace *trace, const TraceStep *step);
+/* A fault of a hop that carries other bytes than this rank's block, or share, of its bucket, or
+ * NULL. */
+const char *sums_misplaced(const Trace *trace, const TraceStep *step);
+/* Hops that a bucket makes in a step, to the device or away. */
+int sums_hops_due(const Trace *trace, int bucket, bool in);
 
 Trace *trace_take(Check *check, Arena *arena, const Program *program, int stage, int coordinate,
                   bool whole);

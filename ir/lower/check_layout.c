@@ -6,10 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const region_text[REGION_COUNT] = {
-    "scalars",          "weights",        "gradients",        "first moments", "second moments",
-    "masters",          "ring",           "passed-on values", "scratch",       "fetched weights",
-    "gradient buffers", "slots of state", "saved values away"};
+const char *const region_text[REGION_COUNT] = {"scalars",
+                                               "weights",
+                                               "gradients",
+                                               "first moments",
+                                               "second moments",
+                                               "masters",
+                                               "ring",
+                                               "passed-on values",
+                                               "scratch",
+                                               "fetched weights",
+                                               "gradient buffers",
+                                               "slots of state",
+                                               "saved values away",
+                                               "far gradients at work"};
 
 enum { GRAIN = 64 };
 
@@ -87,7 +97,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     const Recipe *recipe = program->recipe;
     RegionList list = {0, ARENA_ARRAY(arena, Region,
                                       (5 + stage->delay) * stage->groups.n +
-                                          stage->chunks * (RING_COUNT + 2 * SAVED_KINDS) + 8)};
+                                          stage->chunks * (RING_COUNT + 2 * SAVED_KINDS) + 16)};
     int pairs = program->flows ? stage->lag + 2 : 0; /* several of {loss, norm2} */
     const Mesh *mesh = &program->plan->mesh;
     put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
@@ -98,9 +108,10 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
             put_region(&list, REGION_WEIGHT, g, group->weight + slot_of_version(stage, version),
                        up(group->elements / list_extent(mesh, &group->weight_share) *
                           dtype_bytes(recipe->weight)));
+        int64_t gradients = up(group->elements / list_extent(mesh, &group->gradient_share) *
+                               dtype_bytes(recipe->gradient));
         put_region(&list, REGION_GRADIENT, g, group->gradient,
-                   up(group->elements / list_extent(mesh, &group->gradient_share) *
-                      dtype_bytes(recipe->gradient)));
+                   group->far_gradients ? sums_home_bytes(program, stage, g) : gradients);
         put_region(&list, REGION_MOMENT1, g, group->moment1, state);
         if (group->moment2 != NONE)
             put_region(&list, REGION_MOMENT2, g, group->moment2, state);
@@ -117,6 +128,8 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
     put_region(&list, REGION_FETCHED, 0, stage->fetched, stage->fetched_bytes);
     put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
+    for (int m = 0; m < (int)program->plan->memory[KEPT_GRADIENTS]; m++)
+        put_region(&list, REGION_SUMS, m, stage->sums[m], stage->sums_bytes[m]);
     for (int m = 0; m < (int)program->plan->memory[KEPT_STATE]; m++)
         put_region(&list, REGION_SLOTS, m, stage->state_slot[m],
                    slots_of(stage, m) * (2 + recipe->has_master) * stage->state_slot_bytes);
@@ -167,7 +180,7 @@ const char *region_words(Arena *arena, const Program *program, const StageProgra
         bool weight = region->kind == REGION_WEIGHT;
         const AtomList *cut = weight ? &group->weight_share : &group->gradient_share;
         int width = dtype_bytes(weight ? program->recipe->weight : program->recipe->gradient);
-        if (cut->n == 0)
+        if (cut->n == 0 && address_memory(region->begin) == MEMORY_HBM)
             parameter = parameter_there(program, group, (address - region->begin) / width);
         break;
     }
@@ -263,9 +276,12 @@ static bool check_addresses(Check *check, const StageProgram *stage, const Group
     int64_t weight_at = bucket->fetch == NONE
                             ? group->weight + member->offset * dtype_bytes(recipe->weight)
                             : bucket->fetch + behind * dtype_bytes(recipe->weight);
-    int64_t gradient_at = bucket->buffer == NONE
+    int64_t whole = group->buffered        ? bucket->buffer
+                    : group->far_gradients ? bucket->gradient[MEMORY_HBM]
+                                           : NONE;
+    int64_t gradient_at = whole == NONE
                               ? group->gradient + member->offset * dtype_bytes(recipe->gradient)
-                              : bucket->buffer + behind * dtype_bytes(recipe->gradient);
+                              : whole + behind * dtype_bytes(recipe->gradient);
     bool good = true;
     for (int use = 0; use < param->uses; use++) {
         int at = stage_find_link(stage, param->link[use]), p = param->use_param[use];
@@ -415,75 +431,6 @@ static bool check_paths(Check *check, const StageProgram *stage, int g)
            follow(check, stage, g, &group->reduce, &share, "gradients", &place) &&
            follow(check, stage, g, &group->gather, &home, "updated weights", &place) &&
            follow(check, stage, g, &group->fetch, &whole, "weights for a use", &place);
-}
-
-/* ---- buckets that are whole for a while ---- */
-
-/* Links that use the bucket: all that point at one of its members. */
-static void used_by(const StageProgram *stage, int b, int *ret_low, int *ret_high)
-{
-    *ret_low = stage->links;
-    *ret_high = NONE;
-    for (int i = 0; i < stage->links; i++)
-        for (int p = 0; p < stage->link[i].body->graph->params.n; p++)
-            if (stage->link[i].bucket[p] == b) {
-                *ret_low = i < *ret_low ? i : *ret_low;
-                *ret_high = i;
-            }
-}
-
-/* Is link `b` later than a neighbour of link `a`? Rows end at the last link of a chunk, so the next
- * one is no neighbour of it. */
-static bool beyond(const StageProgram *stage, int a, int b)
-{
-    return b > a + 1 || (b == a + 1 && stage->link[a].chunk != stage->link[b].chunk);
-}
-
-/* Two buckets that neighbouring links use lie apart. */
-static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
-{
-    const Bucket *x = &stage->buckets.at[a], *y = &stage->buckets.at[b];
-    int64_t weight = dtype_bytes(check->program->recipe->weight),
-            gradient = dtype_bytes(check->program->recipe->gradient);
-    int low[2], high[2];
-    used_by(stage, a, &low[0], &high[0]);
-    used_by(stage, b, &low[1], &high[1]);
-    if (beyond(stage, high[1], low[0]) || beyond(stage, high[0], low[1]))
-        return true;
-    bool weights = x->fetch != NONE && y->fetch != NONE &&
-                   x->fetch < y->fetch + y->elements * weight &&
-                   y->fetch < x->fetch + x->elements * weight;
-    bool gradients = x->buffer != NONE && y->buffer != NONE &&
-                     x->buffer < y->buffer + y->elements * gradient &&
-                     y->buffer < x->buffer + x->elements * gradient;
-    return (!weights && !gradients) ||
-           check_fault(check, "stage %d: the %s of buckets %d and %d share bytes", stage->index,
-                       weights ? "fetched weights" : "gradient buffers", a, b);
-}
-
-/* A bucket has the buffers that its homes ask for, of its own among its neighbours. */
-static bool check_buffers(Check *check, const StageProgram *stage)
-{
-    bool good = true;
-    for (int b = 0; b < stage->buckets.n; b++) {
-        const Bucket *bucket = &stage->buckets.at[b];
-        const Group *group = &stage->groups.at[bucket->group];
-        int low, high;
-        used_by(stage, b, &low, &high);
-        if ((bucket->fetch != NONE) != (group->far || group->weight_share.n > 0) ||
-            (bucket->buffer != NONE) != group->buffered || bucket->close_link != low ||
-            bucket->open_link != high)
-            good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",
-                               stage->index, b);
-        int64_t bytes = bucket->elements * dtype_bytes(check->program->recipe->weight);
-        if (stage->fetched_back && bucket->fetch != NONE &&
-            bucket->fetch + bytes > stage->fetched + stage->fetched_back)
-            good = check_fault(check, "stage %d: forward and backward share bucket %d's weights",
-                               stage->index, b);
-        for (int other = 0; other < b; other++)
-            good &= check_apart(check, stage, other, b);
-    }
-    return good;
 }
 
 /* Each list begins with the one before, and is its part of what cuts the optimizer's share. */

@@ -79,8 +79,11 @@ static int64_t home_at(const Trace *trace, const Bucket *bucket, const AtomList 
 
 static int64_t gradient_at(const Trace *trace, const Bucket *bucket, const Group *group)
 {
-    return home_at(trace, bucket, &group->gradient_share, group->gradient,
-                   dtype_bytes(trace->program->recipe->gradient));
+    int width = dtype_bytes(trace->program->recipe->gradient);
+    if (group->far_gradients) /* at work on the device */
+        return bucket->gradient[MEMORY_HBM] -
+               block_of(trace, bucket, &group->gradient_share).begin * width;
+    return home_at(trace, bucket, &group->gradient_share, group->gradient, width);
 }
 
 static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *group, int version)
@@ -378,6 +381,7 @@ static bool check_scalars(Check *check, const Trace *trace, const TraceStep *ste
 typedef struct Seen {
     int moves, sums, ties, hops;
     int brought, returned;                /* of weights that live elsewhere */
+    int came, left;                       /* hops of gradients that do */
     int scatters, folds, clears, fetches; /* of all micro-batches */
     int insts;                            /* of a matrix that is being stepped */
     int64_t updated;
@@ -408,7 +412,7 @@ static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, 
     int fetches = count_moves(&group->fetch);
     if (seen->scatters == micros * count_moves(&group->scatter) &&
         seen->folds == (group->buffered ? micros - ahead : 0) &&
-        seen->clears == micros * bucket->gaps.n &&
+        seen->clears == (group->buffered ? micros : 1) * bucket->gaps.n &&
         (fetches ? seen->fetches > 0 && seen->fetches % fetches == 0 : seen->fetches == 0))
         return true;
     return check_fault(check,
@@ -416,43 +420,6 @@ static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, 
                        "times and folded %d times in %d micro-batches",
                        stage->index, trace->coordinate, round, b, seen->scatters, seen->folds,
                        micros);
-}
-
-/* Fields that an update steps, there and back through every memory between. */
-static int count_hops(const Program *program, const Group *group)
-{
-    bool any = group->rate == 0 || group->master != NONE;
-    return any ? 2 * (int)program->plan->memory[KEPT_STATE] : 0;
-}
-
-/* A hop carries each field of the bucket between neighbouring memories, whole. */
-static bool check_hop(Check *check, const Trace *trace, const TraceStep *step, const Bucket *bucket,
-                      const Group *group)
-{
-    const Program *program = trace->program;
-    const Operand *operand = &trace->operands.at[step->operand];
-    StateField kept[FIELD_COUNT];
-    int fields = 0;
-    for (int f = 0; f < FIELD_COUNT; f++) /* a matrix has one moment, what moves by signs none */
-        if (group_field(group, (StateField)f) != NONE && (group->rate == 0 || f == FIELD_MASTER))
-            kept[fields++] = (StateField)f;
-    int width = dtype_bytes(program->recipe->master);
-    bool good = step->operands == 2 * fields && fields > 0;
-    for (int k = 0; good && k < step->operands; k++) {
-        Memory memory = address_memory(operand[k].address),
-               other = address_memory(operand[k ^ 1].address);
-        StateField field = kept[k / 2];
-        int64_t at = memory == program->plan->memory[KEPT_STATE]
-                         ? group_field(group, field) + bucket->share_begin * width
-                         : slot_address(program, trace->stage, memory, step->bucket, field);
-        good = operand[k].read == (k % 2 == 0) && operand[k].write == (k % 2 == 1) &&
-               operand[k].address == at && operand[k].bytes >= bucket->share_elements * width &&
-               operand[k].bytes == operand[0].bytes &&
-               (memory == other + 1 || other == memory + 1) &&
-               memory <= program->plan->memory[KEPT_STATE];
-    }
-    return good || misplaced(check, trace, step,
-                             "carries other bytes than this rank's state of the bucket");
 }
 
 /* This rank's part of a bucket, between its home and its place in the buffer. */
@@ -469,6 +436,19 @@ static bool carries_weights(const Trace *trace, const TraceStep *step, const Buc
     return group->far && step->operands == 2 && operand[0].read && operand[1].write &&
            is_range(&operand[out], end[0], own, width) &&
            is_range(&operand[!out], end[1], own, width);
+}
+
+/* Gradients that live elsewhere come and go as often as they should. */
+static bool check_seen_sums(Check *check, const Trace *trace, int round, int b, const Seen *seen)
+{
+    int came = sums_hops_due(trace, b, true), left = sums_hops_due(trace, b, false);
+    if (seen->came == came && seen->left == left)
+        return true;
+    return check_fault(check,
+                       "rank %d (stage %d), step %d: the gradients of bucket %d make %d of %d hops "
+                       "from where they live and %d of %d there",
+                       trace_rank(trace), trace->stage->index, round, b, seen->came, came,
+                       seen->left, left);
 }
 
 static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, SeenOnce *once)
@@ -494,12 +474,12 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
                 "rank %d (stage %d), step %d: the weights of bucket %d come %d times "
                 "from where they live and go there %d times",
                 trace_rank(trace), stage->index, round, b, seen[b].brought, seen[b].returned);
-        if (seen[b].hops != count_hops(trace->program, group))
+        if (seen[b].hops != state_hops_due(trace->program, group))
             good = check_fault(check,
                                "rank %d (stage %d), step %d: the state of bucket %d makes %d of "
                                "its %d hops",
                                trace_rank(trace), stage->index, round, b, seen[b].hops,
-                               count_hops(trace->program, group));
+                               state_hops_due(trace->program, group));
         if (seen[b].moves != moves || seen[b].sums != 1 ||
             seen[b].ties != (group->tied_stage != NONE) || seen[b].updated != share)
             good = check_fault(
@@ -510,6 +490,7 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
                 trace_rank(trace), stage->index, round, b, seen[b].moves, moves, seen[b].sums,
                 seen[b].ties, (long long)seen[b].updated, (long long)share);
         good &= check_seen_rows(check, trace, round, b, &seen[b]);
+        good &= check_seen_sums(check, trace, round, b, &seen[b]);
         seen[b] = (Seen){0};
     }
     return good;
@@ -562,9 +543,15 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
         *(in ? &here->brought : &here->returned) += 1;
         return true;
     }
+    if (step->kind == STEP_COPY && step_sums(trace, step)) {
+        *(step_leaves(trace, step) ? &here->left : &here->came) += 1;
+        const char *what = sums_misplaced(trace, step);
+        return !what || misplaced(check, trace, step, what);
+    }
     if (step->kind == STEP_COPY) {
         here->hops++;
-        return check_hop(check, trace, step, bucket, group);
+        const char *what = state_misplaced(trace, step);
+        return !what || misplaced(check, trace, step, what);
     }
     if (step->kind == STEP_TIED) {
         here->ties++;

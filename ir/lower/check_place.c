@@ -27,7 +27,7 @@ static bool is_home(const Region *region, Home home)
         return region->kind == REGION_WEIGHT || region->kind == REGION_FETCHED;
     case HOME_ACC:
         return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS ||
-               region->kind == REGION_BUFFER;
+               region->kind == REGION_BUFFER || region->kind == REGION_SUMS;
     case HOME_IN:
         return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
                                            : region->kind == REGION_PASS && k < 2;

@@ -8,20 +8,6 @@ bool step_spills(const TraceStep *step)
     return step->kind == STEP_COPY && step->bucket == NONE;
 }
 
-/* The cell that holds an address. */
-static int cell_of(const CellRun *run, int64_t address)
-{
-    int low = 0, high = run->cells - 1;
-    while (low < high) {
-        int mid = (low + high + 1) / 2;
-        if (run->begin[mid] <= address)
-            low = mid;
-        else
-            high = mid - 1;
-    }
-    return low;
-}
-
 void spill_carry(CellRun *run, const Operand *operand, int i)
 {
     const Operand *from = operand - 1; /* in pairs */

@@ -10,15 +10,15 @@ bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
     bool state = kind >= REGION_MOMENT1 && kind <= REGION_MASTER &&
                  run->trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM;
     bool weight = kind == REGION_WEIGHT && address_memory(cell->region->begin) != MEMORY_HBM;
-    return step->kind != STEP_COPY && (state || weight);
+    bool gradient = kind == REGION_GRADIENT || kind == REGION_SUMS;
+    gradient = gradient && address_memory(cell->region->begin) != MEMORY_HBM;
+    return step->kind != STEP_COPY && (state || weight || gradient);
 }
 
 /* Goes away from the device. */
 bool state_leaves(const Trace *trace, const TraceStep *step)
 {
-    const Operand *operand = &trace->operands.at[step->operand];
-    return step->kind == STEP_COPY && step->bucket != NONE &&
-           operand[0].address < operand[1].address;
+    return step->kind == STEP_COPY && step->bucket != NONE && step_leaves(trace, step);
 }
 
 /* In what a hop carries beyond the share, to fill a grain of a file, nothing is stepped; nor in
@@ -50,4 +50,41 @@ const char *state_taken(const CellRun *run, const TraceStep *step, const Operand
     bool early =
         state_leaves(run->trace, step) && !cell->stepped && in_share(run, step, operand, begin);
     return early ? "takes away before its update" : NULL;
+}
+
+/* Fields that an update steps, there and back through every memory between. */
+int state_hops_due(const Program *program, const Group *group)
+{
+    bool any = group->rate == 0 || group->master != NONE;
+    return any ? 2 * (int)program->plan->memory[KEPT_STATE] : 0;
+}
+
+/* A hop carries each field of the bucket between neighbouring memories, whole. */
+const char *state_misplaced(const Trace *trace, const TraceStep *step)
+{
+    const Program *program = trace->program;
+    const Bucket *bucket = &trace->stage->buckets.at[step->bucket];
+    const Group *group = &trace->stage->groups.at[bucket->group];
+    const Operand *operand = &trace->operands.at[step->operand];
+    StateField kept[FIELD_COUNT];
+    int fields = 0;
+    for (int f = 0; f < FIELD_COUNT; f++) /* a matrix has one moment, what moves by signs none */
+        if (group_field(group, (StateField)f) != NONE && (group->rate == 0 || f == FIELD_MASTER))
+            kept[fields++] = (StateField)f;
+    int width = dtype_bytes(program->recipe->master);
+    bool good = step->operands == 2 * fields && fields > 0;
+    for (int k = 0; good && k < step->operands; k++) {
+        Memory memory = address_memory(operand[k].address),
+               other = address_memory(operand[k ^ 1].address);
+        StateField field = kept[k / 2];
+        int64_t at = memory == program->plan->memory[KEPT_STATE]
+                         ? group_field(group, field) + bucket->share_begin * width
+                         : slot_address(program, trace->stage, memory, step->bucket, field);
+        good = operand[k].read == (k % 2 == 0) && operand[k].write == (k % 2 == 1) &&
+               operand[k].address == at && operand[k].bytes >= bucket->share_elements * width &&
+               operand[k].bytes == operand[0].bytes &&
+               (memory == other + 1 || other == memory + 1) &&
+               memory <= program->plan->memory[KEPT_STATE];
+    }
+    return good ? NULL : "carries other bytes than this rank's state of the bucket";
 }

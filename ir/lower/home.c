@@ -2,6 +2,7 @@
 #include "ir/lower/home.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/state.h"
 
 /* ---- lists and paths ---- */
 
@@ -127,6 +128,14 @@ Life bucket_life(int bucket, int close_link, int open_link, int last_link, int64
 
 /* ---- gaps ---- */
 
+/* Where a bucket's accumulators are whole on the device for a while, or NONE. What they hold
+ * between members goes home where they are the home's place. */
+static int64_t whole_at(const StageProgram *stage, const Bucket *bucket)
+{
+    const Group *group = &stage->groups.at[bucket->group];
+    return group->buffered || !group->far_gradients ? bucket->buffer : bucket->gradient[MEMORY_HBM];
+}
+
 /* Some other bucket has a member over these bytes. */
 static bool others_write(const Program *program, const StageProgram *stage, int own, int64_t begin,
                          int64_t end)
@@ -135,12 +144,12 @@ static bool others_write(const Program *program, const StageProgram *stage, int 
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
-        if (b == own || bucket->buffer == NONE || bucket->buffer >= end ||
-            bucket->buffer + bucket->elements * width <= begin)
+        int64_t whole = whole_at(stage, bucket);
+        if (b == own || whole == NONE || whole >= end || whole + bucket->elements * width <= begin)
             continue;
         for (int k = 0; k < group->members.n; k++) {
             const GroupMember *member = &group->members.at[k];
-            int64_t at = bucket->buffer + (member->offset - bucket->begin) * width;
+            int64_t at = whole + (member->offset - bucket->begin) * width;
             if (member->offset >= bucket->begin &&
                 member->offset < bucket->begin + bucket->elements && at < end &&
                 begin < at + member->elements * width)
@@ -154,8 +163,9 @@ static void add_gap(const Program *program, StageProgram *stage, int b, int64_t 
 {
     Bucket *bucket = &stage->buckets.at[b];
     int width = dtype_bytes(program->recipe->gradient);
-    int64_t from = bucket->buffer + (begin - bucket->begin) * width;
-    if (begin < end && others_write(program, stage, b, from, from + (end - begin) * width))
+    int64_t from = whole_at(stage, bucket) + (begin - bucket->begin) * width;
+    bool own = bucket->buffer == NONE; /* hops bring and take it */
+    if (begin < end && (own || others_write(program, stage, b, from, from + (end - begin) * width)))
         vec_push(program->arena, &bucket->gaps) = (FlatGap){begin, end - begin};
 }
 
@@ -175,6 +185,44 @@ static void find_gaps(const Program *program, StageProgram *stage, int b)
 }
 
 /* ---- buffers ---- */
+
+static int64_t block_elements(const Program *program, const StageProgram *stage,
+                              const Bucket *bucket)
+{
+    const AtomList *list = &stage->groups.at[bucket->group].gradient_share;
+    return bucket->elements / list_extent(&program->plan->mesh, list);
+}
+
+/* Places of far gradients on the device, and in memories between. */
+static int64_t place_far_gradients(const Program *program, StageProgram *stage, int64_t at)
+{
+    Memory home = program->plan->memory[KEPT_GRADIENTS];
+    Arena *scratch = arena_new("gradients");
+    Life *life = ARENA_ARRAY(scratch, Life, stage->buckets.n + 1);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, stage->buckets.n + 1);
+    for (int m = MEMORY_HBM; m < (int)home; m++) {
+        int n = 0;
+        for (int b = 0; b < stage->buckets.n; b++) {
+            const Bucket *bucket = &stage->buckets.at[b];
+            const Group *group = &stage->groups.at[bucket->group];
+            if (group->far_gradients)
+                life[n++] = gradient_life(
+                    group, b, bucket->close_link, bucket->open_link,
+                    stage->chunk[stage->link[bucket->open_link].chunk].end - 1, (Memory)m,
+                    gradient_bytes(home, block_elements(program, stage, bucket),
+                                   dtype_bytes(program->recipe->gradient)));
+        }
+        int64_t *end = m == MEMORY_HBM ? &at : &stage->far_bytes[m];
+        *end = m == MEMORY_HBM ? *end : (*end + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
+        stage->sums[m] = memory_address((Memory)m, *end);
+        stage->sums_bytes[m] = lives_place(life, n, offset);
+        for (int i = 0; i < n; i++)
+            stage->buckets.at[life[i].id].gradient[m] = stage->sums[m] + offset[i];
+        *end += stage->sums_bytes[m];
+    }
+    arena_free(scratch);
+    return at;
+}
 
 int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at)
 {
@@ -204,11 +252,52 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
         *(weights ? &stage->fetched_bytes : &stage->buffers_bytes) = bytes;
         at += bytes;
     }
+    at = place_far_gradients(program, stage, at);
     for (int b = 0; b < stage->buckets.n; b++)
-        if (stage->buckets.at[b].buffer != NONE)
+        if (whole_at(stage, &stage->buckets.at[b]) != NONE)
             find_gaps(program, stage, b);
     arena_free(scratch);
     return at;
+}
+
+/* ---- far gradients ---- */
+
+int gradient_first_link(const Group *group, int close_link, int open_link)
+{
+    return group->buffered ? close_link : open_link;
+}
+
+Life gradient_life(const Group *group, int bucket, int close_link, int open_link, int last_link,
+                   Memory memory, int64_t bytes)
+{
+    int last = gradient_first_link(group, close_link, open_link) + 1 + 2 * (int)memory;
+    return (Life){bucket, num_align64(bytes), close_link, last < last_link ? last : last_link};
+}
+
+int64_t gradient_bytes(Memory home, int64_t elements, int width)
+{
+    int64_t grain = home == MEMORY_NVME ? FILE_GRAIN : 1;
+    return (elements * width + grain - 1) / grain * grain;
+}
+
+bool gradient_share_hops(Memory home)
+{
+    return home != MEMORY_NVME;
+}
+
+void gradient_place_homes(const Program *program, StageProgram *stage, int g)
+{
+    Memory home = program->plan->memory[KEPT_GRADIENTS];
+    int64_t *end = &stage->far_bytes[home];
+    stage->groups.at[g].gradient = memory_address(home, *end);
+    for (int b = stage->buckets.n - 1; b >= 0; b--) { /* from the end of a group to its begin */
+        Bucket *bucket = &stage->buckets.at[b];
+        if (bucket->group != g)
+            continue;
+        bucket->gradient[home] = memory_address(home, *end);
+        *end += num_align64(gradient_bytes(home, block_elements(program, stage, bucket),
+                                           dtype_bytes(program->recipe->gradient)));
+    }
 }
 
 /* ---- addresses ---- */
@@ -223,8 +312,12 @@ int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *
 int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
                       int coordinate)
 {
-    return home_base(program, bucket, &group->gradient_share, coordinate, group->gradient,
-                     dtype_bytes(program->recipe->gradient));
+    int width = dtype_bytes(program->recipe->gradient);
+    const AtomList *list = &group->gradient_share;
+    if (group->far_gradients) /* at their place on the device */
+        return bucket->gradient[MEMORY_HBM] -
+               bucket_block_begin(program, bucket, list, coordinate) * width;
+    return home_base(program, bucket, list, coordinate, group->gradient, width);
 }
 
 int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,

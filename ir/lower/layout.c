@@ -349,6 +349,10 @@ static int64_t put_groups(const Program *program, StageProgram *stage, int64_t a
     begin = at;
     for (int g = 0; g < stage->groups.n; g++) {
         Group *group = &stage->groups.at[g];
+        if (group->far_gradients) {
+            gradient_place_homes(program, stage, g);
+            continue;
+        }
         group->gradient = at;
         at += home_bytes(group, list_extent(mesh, &group->gradient_share),
                          dtype_bytes(recipe->gradient));
@@ -381,8 +385,9 @@ static void point_at_members(const Program *program, StageProgram *stage)
                     behind = offset - bucket->begin;
             link->weight[p] = bucket->fetch == NONE ? group->weight + offset * weight
                                                     : bucket->fetch + behind * weight;
-            link->gradient[p] = bucket->buffer == NONE ? group->gradient + offset * gradient
-                                                       : bucket->buffer + behind * gradient;
+            int64_t whole = bucket->buffer == NONE ? bucket->gradient[MEMORY_HBM] : bucket->buffer;
+            link->gradient[p] =
+                whole == NONE ? group->gradient + offset * gradient : whole + behind * gradient;
         }
     }
 }

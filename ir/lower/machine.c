@@ -193,8 +193,9 @@ void machine_set_params(Machine *machine, const double *const *param)
             /* padding between members is zero from the start, and stays so */
             clear(rank, group->weight,
                   home_bytes(group, list_extent(mesh, &group->weight_share), WIDTH));
-            clear(rank, group->gradient,
-                  home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));
+            if (!group->far_gradients) /* there all is written before it is read */
+                clear(rank, group->gradient,
+                      home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));
             clear(rank, group->moment1, group->state_elements * WIDTH);
             if (group->moment2 != NONE)
                 clear(rank, group->moment2, group->state_elements * WIDTH);

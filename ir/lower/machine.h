@@ -43,6 +43,7 @@ typedef struct Site {
     int stage, group, node, letter, operand;
     StepKind step;
     Stream stream; /* of copies between memories */
+    Kept carries;  /* of copies between memories */
     MsgKind message;
     const char *equivalent; /* reason, or NULL */
 } Site;
@@ -88,6 +89,16 @@ const EvalBatch *step_batch(const Machine *machine, const Step *step);
 bool step_fetches(const Program *program, const Step *step);
 /* A copy between two memories of a rank. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step);
+/* Where another bucket's far gradients are in that memory, which a hop could take for its own;
+ * NONE.
+ */
+int64_t other_sums(const StageProgram *stage, const Step *step, Memory near);
+/* Sites of mutations (mutate.c): one of a Step, which is put once; those of a hop (mutate_hops.c),
+ * that it does not happen, or takes another's slot. Does no step change a group? */
+Site site_of(const Machine *machine, MutationKind kind, const Step *step);
+void site_put(Machine *machine, Site site);
+void machine_hop_sites(Machine *machine, const Step *step);
+bool group_frozen(const Program *program, const StageProgram *stage, const Group *group);
 /* The scratch arena, empty. */
 Arena *machine_scratch(Machine *machine);
 /* What the world's reduction of a step, or of an evaluation, has summed. */

@@ -101,6 +101,7 @@ void group_lay_matrices(Program *program, StageProgram *stage, int g)
                                                              .close_link = NONE,
                                                              .open_link = NONE,
                                                              .buffer = NONE,
+                                                             .gradient = {NONE, NONE, NONE},
                                                              .fetch = NONE};
     }
     group->elements = 0;

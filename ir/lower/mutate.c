@@ -18,10 +18,10 @@ static bool same_site(const Site *a, const Site *b)
     return a->kind == b->kind && a->body == b->body && a->inst == b->inst && a->move == b->move &&
            a->stage == b->stage && a->group == b->group && a->node == b->node &&
            a->letter == b->letter && a->operand == b->operand && a->step == b->step &&
-           a->stream == b->stream && a->message == b->message;
+           a->stream == b->stream && a->carries == b->carries && a->message == b->message;
 }
 
-static void put_site(Machine *machine, Site site)
+void site_put(Machine *machine, Site site)
 {
     for (int i = 0; i < machine->sites.n; i++)
         if (same_site(&machine->sites.at[i], &site))
@@ -29,7 +29,7 @@ static void put_site(Machine *machine, Site site)
     vec_push(machine->arena, &machine->sites) = site;
 }
 
-static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
+Site site_of(const Machine *machine, MutationKind kind, const Step *step)
 {
     Site site = {.kind = kind,
                  .body = step->body,
@@ -51,8 +51,10 @@ static Site site_of(const Machine *machine, MutationKind kind, const Step *step)
         site.group = NONE;
     if (step->kind == STEP_SEND || step->kind == STEP_RECV)
         site.message = step->message;
-    if (step->kind == STEP_COPY)
+    if (step->kind == STEP_COPY) {
         site.stream = step->stream;
+        site.carries = step_carries(step);
+    }
     return site;
 }
 
@@ -163,12 +165,12 @@ static void put_padding(Machine *machine, const Step *step)
     if (!step_is_routed(step) || body->net->exchange != EXCHANGE_PADDED)
         return;
     if (step->move->kind != MOVE_SLICE)
-        put_site(machine, site_of(machine, MUTATE_MEMBER, step));
+        site_put(machine, site_of(machine, MUTATE_MEMBER, step));
     else if (body->graph->values.at[step->operand[0].copy->value].number == NUM_INDEX) {
         Site site = site_of(machine, MUTATE_BEYOND, step);
         if (!sums_rows(body, step->inst->out[0], step->move->to))
             site.equivalent = "nobody takes back what is made of such rows";
-        put_site(machine, site);
+        site_put(machine, site);
     }
 }
 
@@ -181,39 +183,39 @@ static void put_moves(Machine *machine, const Step *step)
     Site skip = site_of(machine, MUTATE_SKIP, step);
     if (step->kind == STEP_MOVE && gathers_for_nobody(machine->program, step))
         skip.equivalent = "all that read it take their own block";
-    put_site(machine, skip);
+    site_put(machine, skip);
     if (!gathers) {
         Site site = site_of(machine, MUTATE_AVERAGE, step);
         if (maximum)
             site.equivalent =
                 "a maximum only shifts the exponents; any number that all ranks share cancels";
-        put_site(machine, site);
+        site_put(machine, site);
     }
     if (step->move && step->move->kind == MOVE_ROTATE) {
         Site site = site_of(machine, MUTATE_TURN, step);
         if (2 * step->move->by % list_extent(machine_mesh(machine), &step->move->atoms) == 0)
             site.equivalent = "half way round the ring is the same either way";
-        put_site(machine, site);
+        site_put(machine, site);
     }
     if (step->move) {
         Site site = site_of(machine, MUTATE_SHORT, step);
         if (maximum && step->move->atoms.n == 1)
             site.equivalent =
                 "all ranks still share one number, and a maximum only shifts the exponents";
-        put_site(machine, site);
+        site_put(machine, site);
     }
 }
 
 static void put_messages(Machine *machine, const Step *step)
 {
     if (machine->program->plan->micro_batches > 1 || machine->program->flows)
-        put_site(machine, site_of(machine, MUTATE_STALE, step));
+        site_put(machine, site_of(machine, MUTATE_STALE, step));
     if (machine->per_stage == 1)
         return;
     Site site = site_of(machine, MUTATE_PEER, step);
     if (!place_used(&step->operand[0].copy->place))
         site.equivalent = "every coordinate holds the same value there";
-    put_site(machine, site);
+    site_put(machine, site);
 }
 
 /* The origin of a dim that is no position is read by index-valued ops, and else only to leave out
@@ -279,7 +281,7 @@ static void put_bases(Machine *machine, const Step *step)
                     site.equivalent = "the origin only masks padding, and this dim has none";
                 if (sees_all_anyway(machine, step, i, letters[a]))
                     site.equivalent = "it sees all of that block there too";
-                put_site(machine, site);
+                site_put(machine, site);
             }
         }
     }
@@ -312,7 +314,7 @@ static void put_runs(Machine *machine, const Step *step)
     if (net->runs == 0)
         return;
     if (step->kind == STEP_LOAD)
-        put_site(machine, site_of(machine, MUTATE_RUN, step));
+        site_put(machine, site_of(machine, MUTATE_RUN, step));
     for (int i = 0; step->kind == STEP_KERNEL && i < step->inst->nodes; i++) {
         const Node *node = &step->body->graph->nodes.at[step->inst->node[i]];
         bool told = false;
@@ -324,7 +326,7 @@ static void put_runs(Machine *machine, const Step *step)
         site.node = step->inst->node[i];
         if (node_only_orders(step->body->graph, node) && meets_itself(machine, step, i))
             site.equivalent = "a shard that meets itself has its positions in order";
-        put_site(machine, site);
+        site_put(machine, site);
     }
 }
 
@@ -367,7 +369,7 @@ static void put_slots(Machine *machine, const Step *step)
         site.operand = k;
         if (only_adds_up(machine->program, step))
             site.equivalent = "all micro-batches have slots, and are only added up";
-        put_site(machine, site);
+        site_put(machine, site);
     }
 }
 
@@ -396,7 +398,7 @@ static void put_versions(Machine *machine, const Step *step)
         site.operand = k;
         if (never_moves(machine->program, &stage->link[step->link], copy->param))
             site.equivalent = "no step changes it";
-        put_site(machine, site);
+        site_put(machine, site);
     }
 }
 
@@ -413,10 +415,10 @@ static void put_fetch(Machine *machine, const Step *step)
         first++;
     if (group->far ? copies && step_fetches(machine->program, step)
                    : step->move == &group->fetch.move[first])
-        put_site(machine, site_of(machine, MUTATE_VERSION, step));
+        site_put(machine, site_of(machine, MUTATE_VERSION, step));
 }
 
-static bool is_frozen(const Program *program, const StageProgram *stage, const Group *group)
+bool group_frozen(const Program *program, const StageProgram *stage, const Group *group)
 {
     bool frozen = true;
     for (int k = 0; k < group->members.n; k++) {
@@ -427,66 +429,30 @@ static bool is_frozen(const Program *program, const StageProgram *stage, const G
     return frozen;
 }
 
-/* The same of saved values: the slot of another micro-batch. */
-static void put_spills(Machine *machine, const Step *step)
-{
-    const StageProgram *stage = &machine->program->stage[step->stage];
-    const Chunk *chunk = &stage->chunk[stage->link[step->link].chunk];
-    const Operand *from = &step->operand[0], *to = &step->operand[1];
-    Memory far = address_memory(from->address > to->address ? from->address : to->address);
-    bool several = false;
-    for (int kind = 0; kind < SAVED_KINDS; kind++)
-        several = several || chunk->away[kind].n > 1;
-    put_site(machine, site_of(machine, MUTATE_SKIP, step));
-    if (several && far == machine->program->plan->memory[KEPT_SAVED])
-        put_site(machine, site_of(machine, MUTATE_SLOT, step));
-}
-
-/* A hop that does not happen, or takes another bucket's slot. */
-static void put_hops(Machine *machine, const Step *step)
-{
-    const StageProgram *stage = &machine->program->stage[step->stage];
-    const Operand *from = &step->operand[0], *to = &step->operand[1];
-    Site skip = site_of(machine, MUTATE_SKIP, step);
-    if (step->bucket == NONE) {
-        put_spills(machine, step);
-        return;
-    }
-    bool weights = step_carries(step) == KEPT_WEIGHTS;
-    Memory home = machine->program->plan->memory[weights ? KEPT_WEIGHTS : KEPT_STATE];
-    if (address_memory(to->address) == home && (!weights || stage->versions.n == 1) &&
-        is_frozen(machine->program, stage, &stage->groups.at[skip.group]))
-        skip.equivalent = "all gradients of the group are zero, and so is its state";
-    put_site(machine, skip);
-    Memory near = address_memory(from->address < to->address ? from->address : to->address);
-    if (!weights && state_slots(near, stage->buckets.n) > 1)
-        put_site(machine, site_of(machine, MUTATE_SLOT, step));
-}
-
 static void put_owners(Machine *machine, const Step *step)
 {
     const Mesh *mesh = &machine->program->plan->mesh;
     const StageProgram *stage = &machine->program->stage[step->stage];
     bool norm = step->node == &machine->program->optimizer->nodes.at[machine->program->sumsq];
     if (step->kind == STEP_MOVE && step->move->kind == MOVE_OWN)
-        put_site(machine, site_of(machine, MUTATE_OWN, step));
+        site_put(machine, site_of(machine, MUTATE_OWN, step));
     if (norm) {
         const Group *group = &stage->groups.at[stage->buckets.at[step->bucket].group];
         AtomSet distinct = (AtomSet)(group->sharded | list_set(&group->share));
         bool replicated = mesh_extent(mesh, distinct) < mesh_ranks(mesh);
         bool second = group->tied_stage != NONE && group->tied_stage < step->stage;
         Site site = site_of(machine, MUTATE_OWN, step);
-        if (is_frozen(machine->program, stage, group))
+        if (group_frozen(machine->program, stage, group))
             site.equivalent = "all gradients of the group are zero";
         if (group->rate == 0 && (replicated || second))
-            put_site(machine, site);
+            site_put(machine, site);
     }
     if (step->kind == STEP_OWN_LOSS)
         for (int i = 0; i < stage->links; i++) {
             const Body *body = stage->link[i].body;
             if (body->losses > 0 &&
                 mesh_extent(mesh, body->copies.at[body->loss[0]].place.partial) < mesh_ranks(mesh))
-                put_site(machine, site_of(machine, MUTATE_OWN, step));
+                site_put(machine, site_of(machine, MUTATE_OWN, step));
         }
 }
 
@@ -497,9 +463,9 @@ static void put_folds(Machine *machine, const Step *step)
         return;
     Site site = site_of(machine, MUTATE_FORGET, step);
     const StageProgram *stage = &machine->program->stage[step->stage];
-    if (is_frozen(machine->program, stage, &stage->groups.at[site.group]))
+    if (group_frozen(machine->program, stage, &stage->groups.at[site.group]))
         site.equivalent = "all gradients of the group are zero";
-    put_site(machine, site);
+    site_put(machine, site);
 }
 
 void machine_find_sites(Machine *machine)
@@ -525,7 +491,7 @@ void machine_find_sites(Machine *machine)
             if (step->kind == STEP_LOAD)
                 put_runs(machine, step);
             if (step->kind == STEP_COPY)
-                put_hops(machine, step);
+                machine_hop_sites(machine, step);
             put_padding(machine, step);
             put_owners(machine, step);
             put_fetch(machine, step);
@@ -585,7 +551,8 @@ const char *machine_site_name(Arena *arena, const Machine *machine, const Mutati
     else if (site->step == STEP_COPY && site->group == NONE)
         str_putf(&text, "%s of saved values", stream_text[site->stream]);
     else if (site->step == STEP_COPY)
-        str_putf(&text, "%s of the state of group %d", stream_text[site->stream], site->group);
+        str_putf(&text, "%s of %s of group %d", stream_text[site->stream],
+                 site->carries == KEPT_STATE ? "the state" : kept_text[site->carries], site->group);
     else if (site->move)
         str_putf(&text, "%s of gradient group %d", move_text[site->move->kind], site->group);
     else if (site->step == STEP_RECV)

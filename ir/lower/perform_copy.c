@@ -43,6 +43,34 @@ bool step_fetches(const Program *program, const Step *step)
     return step->stream == STREAM_COPY_IN && entry->kind == ENTRY_COMPUTE;
 }
 
+int64_t other_sums(const StageProgram *stage, const Step *step, Memory near)
+{
+    const Bucket *own = &stage->buckets.at[step->bucket];
+    for (int k = 1; k < stage->buckets.n; k++) {
+        const Bucket *other = &stage->buckets.at[(step->bucket + k) % stage->buckets.n];
+        if (other->group == own->group && other->gradient[near] != own->gradient[near] &&
+            other->elements >= own->elements)
+            return other->gradient[near];
+    }
+    return NONE;
+}
+
+/* A hop of far gradients; the same of what leaves the device. */
+static void copy_sums(const Machine *machine, Rank *rank, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[rank->stage];
+    Operand from = step->operand[0], to = step->operand[1];
+    bool out = from.address < to.address;
+    Operand *end = out ? &from : &to; /* the nearer one */
+    int64_t other = other_sums(stage, step, address_memory(end->address));
+    if (other != NONE && site_hits(machine, MUTATE_SLOT, step))
+        end->address = other;
+    double *source = operand_at(rank, &from);
+    memcpy(operand_at(rank, &to), source, (size_t)from.bytes);
+    for (int64_t e = 0; out && e < from.bytes / WIDTH; e++)
+        source[e] = NAN;
+}
+
 /* A hop of state. What leaves a slot is not to be read there again: it is poisoned behind the copy,
  * so that a wrong slot is a wrong number. */
 void machine_copy(const Machine *machine, Rank *rank, const Step *step)
@@ -60,6 +88,10 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         if (site_hits(machine, MUTATE_VERSION, step) && step_fetches(program, step))
             from.address = next_version(stage, step, from.address);
         memcpy(operand_at(rank, &step->operand[1]), operand_at(rank, &from), (size_t)from.bytes);
+        return;
+    }
+    if (step_carries(step) == KEPT_GRADIENTS) {
+        copy_sums(machine, rank, step);
         return;
     }
     for (int k = 0; k < step->operands; k += 2) {

@@ -97,7 +97,7 @@ static int find_net_param(const Net *net, int link, int param, int *ret_use)
 typedef struct GroupKey {
     AtomSet sharded, partial;
     Homes homes;
-    bool far;
+    bool far, far_gradients;
     int tied;
     double rate;
     int matrix;
@@ -108,7 +108,8 @@ static bool same_group(const Group *group, const GroupKey *key)
 {
     const Homes *homes = &key->homes;
     return group->sharded == key->sharded && group->partial == key->partial &&
-           group->far == key->far && group->tied_stage == key->tied && group->rate == key->rate &&
+           group->far == key->far && group->far_gradients == key->far_gradients &&
+           group->tied_stage == key->tied && group->rate == key->rate &&
            group->matrix == key->matrix && group->unit == key->unit &&
            list_set(&group->share) == (homes->state & ~key->sharded) &&
            list_set(&group->gradient_share) == (homes->gradient & ~key->sharded) &&
@@ -129,6 +130,7 @@ static Group *group_for(Program *program, StageProgram *stage, const GroupKey *k
                      .matrix = key->matrix,
                      .unit = key->unit,
                      .far = key->far,
+                     .far_gradients = key->far_gradients,
                      .buffered = key->homes.gradient != 0,
                      .master = NONE};
     group_cut(group, &key->homes);
@@ -174,8 +176,10 @@ static void add_members(Program *program, StageProgram *stage, int at)
                         .tied = tied,
                         .rate = graph->params.at[p].rate};
         key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
-        key.far = program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM &&
-                  !between_chunks(program, stage, param);
+        bool alone = !between_chunks(program, stage, param);
+        key.far = alone && program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM;
+        key.far_gradients = alone && key.matrix == NONE && tied == NONE &&
+                            program->plan->memory[KEPT_GRADIENTS] != MEMORY_HBM;
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};
@@ -220,6 +224,7 @@ static void cut_buckets(Program *program, StageProgram *stage, int g)
                          .share_begin = member->offset / share,
                          .share_elements = (end - member->offset) / share,
                          .buffer = NONE,
+                         .gradient = {NONE, NONE, NONE},
                          .fetch = NONE};
             end = member->offset;
         }

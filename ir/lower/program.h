@@ -63,6 +63,10 @@ typedef struct Entry {
  * the buffer for uses, and fetch goes on from there; the update steps it there, and a copy takes it
  * home.
  *
+ * Where gradients do, their home has a place on the device for as long as a row adds to it, and the
+ * ways above lead to and from that place: what earlier micro-batches left comes there ahead of the
+ * row's first sum and goes home behind the last; the norm and the update bring the share again.
+ *
  * Where no home is cut but the state's, accumulators and the weights of uses are the homes. */
 typedef struct GroupMember {
     int link;  /* of the stage (0-based in the stage) */
@@ -84,7 +88,8 @@ typedef struct Group {
     AtomList share;  /* atoms that cut the optimizer's share (in the order of the path), none:
                         replicated optimizer */
     AtomList gradient_share, weight_share; /* the first of them */
-    bool far;                              /* its weights live in another memory (KEPT_WEIGHTS) */
+    bool far;                              /* its weights live in another memory (KEPT_WEIGHTS), */
+    bool far_gradients;                    /* and its gradients (KEPT_GRADIENTS): Bucket.gradient */
     bool buffered; /* accumulators pass through a buffer: their home is added to each micro-batch */
     int tied_stage; /* the other home stage, or NONE */
     double rate;    /* its parameters move by this much against the sign of their gradient; 0: by
@@ -113,10 +118,12 @@ typedef struct Bucket {
     int close_link;      /* complete when the last row of this link's chunk has done this link */
     int64_t share_begin; /* in moment1/moment2/master */
     int64_t share_elements;
-    int64_t filled;    /* elements, without the padding behind whole matrices */
-    int open_link;     /* the highest link that uses one of its members */
-    int64_t buffer;    /* address of its accumulators, NONE: at their home */
-    int64_t fetch;     /* address of its weights for a use, NONE: at their home; bucket_fetched */
+    int64_t filled; /* elements, without the padding behind whole matrices */
+    int open_link;  /* the highest link that uses one of its members */
+    int64_t buffer; /* address of its accumulators, NONE: at their home */
+    int64_t fetch;  /* address of its weights for a use, NONE: at their home; bucket_fetched */
+    int64_t gradient[MEMORY_COUNT]; /* where a rank's block of far gradients is: on the device while
+                                       rows add to it, in memories between, at home; else NONE */
     VEC(FlatGap) gaps; /* padding in which another bucket's accumulators may have left something */
 } Bucket;
 
@@ -198,6 +205,8 @@ typedef struct StageProgram {
     int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch, for forward; */
     int64_t fetched_back; /* for backward so many bytes behind: 0 where no rows are braided */
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
+    int64_t sums[MEMORY_COUNT], sums_bytes[MEMORY_COUNT]; /* far gradients at work and on their way:
+                                                             Bucket.gradient */
     int64_t pass[4],
         pass_bytes;  /* transients between links: two for activations, two for gradients */
     int64_t scalars; /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype; behind them

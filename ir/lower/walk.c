@@ -29,8 +29,14 @@ Kept step_carries(const Step *step)
     if (step->bucket == NONE)
         return KEPT_SAVED;
     for (int k = 0; k < step->operands; k++)
-        if (step->operand[k].name >> 56 == NAME_FETCHED)
+        switch ((NameKind)(step->operand[k].name >> 56)) {
+        case NAME_FETCHED:
             return KEPT_WEIGHTS;
+        case NAME_SUMS:
+            return KEPT_GRADIENTS;
+        default:
+            break;
+        }
     return KEPT_STATE;
 }
 
@@ -111,6 +117,8 @@ static uint64_t flat_name(const Walk *walk, const StageLink *link, const Copy *c
         return walk_fetched_name(walk, b, back, stage_version(walk->stage, walk->round));
     if (bucket && copy->home == HOME_ACC && bucket->buffer != NONE)
         return walk_name(NAME_BUFFER, b, 0, micro);
+    if (bucket && copy->home == HOME_ACC && bucket->gradient[MEMORY_HBM] != NONE)
+        return walk_name(NAME_SUMS, MEMORY_HBM, 0, b);
     return walk_name(NAME_STATIC, 0, 0, 0);
 }
 
@@ -255,11 +263,13 @@ static void put_compute(Walk *walk, const Entry *entry)
     for (int i = chunk->end - 1; i >= chunk->begin; i--) {
         walk_fetch_ahead(walk, entry, i);
         walk_spill(walk, entry, i);
+        walk_sums(walk, entry, i, true);
         if (entry->part != PART_W)
             put_list(walk, entry, i, &stage->link[i].body->backward);
         if (entry->part != PART_I) {
             put_list(walk, entry, i, &stage->link[i].body->weight);
             walk_close(walk, entry, i);
+            walk_sums(walk, entry, i, false);
         }
     }
 }

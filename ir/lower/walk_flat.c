@@ -71,11 +71,20 @@ static void put_flat_moves(Walk *walk, Stream stream, int bucket, const Path *pa
 }
 
 /* The same at one place. */
-static void put_moves_in_place(Walk *walk, int bucket, const Path *path, int64_t base, int width,
+static void put_moves_in_place(Walk *walk, int bucket, const Path *path, Flat at, int width,
                                int64_t begin, int64_t count)
 {
-    put_flat_moves(walk, STREAM_GRADIENT, bucket, path, at_home(base), at_home(base), 0, width,
-                   begin, count);
+    put_flat_moves(walk, STREAM_GRADIENT, bucket, path, at, at, 0, width, begin, count);
+}
+
+/* Where a bucket's gradients are: at home, or far ones at its place on the device. */
+static Flat gradients_at(const Walk *walk, int index)
+{
+    const Bucket *bucket = &walk->stage->buckets.at[index];
+    const Group *group = &walk->stage->groups.at[bucket->group];
+    Flat at = at_home(gradient_base(walk->program, group, bucket, walk->coordinate));
+    at.name = group->far_gradients ? walk_name(NAME_SUMS, MEMORY_HBM, 0, index) : at.name;
+    return at;
 }
 
 /* Collectives of a path. */
@@ -174,15 +183,16 @@ void walk_reduce(Walk *walk, int index)
     const Group *group = &walk->stage->groups.at[bucket->group];
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->gradient_share, walk->coordinate);
-    put_moves_in_place(
-        walk, index, &group->reduce, gradient_base(walk->program, group, bucket, walk->coordinate),
-        dtype_bytes(walk->program->recipe->gradient), begin,
-        bucket->elements / list_extent(&walk->program->plan->mesh, &group->gradient_share));
+    put_moves_in_place(walk, index, &group->reduce, gradients_at(walk, index),
+                       dtype_bytes(walk->program->recipe->gradient), begin,
+                       bucket->elements /
+                           list_extent(&walk->program->plan->mesh, &group->gradient_share));
 }
 
-static void clear_gaps(Walk *walk, int index, const Flat *buffer, int width, int micro)
+static void clear_gaps(Walk *walk, int index, const Flat *buffer, int micro)
 {
     const Bucket *bucket = &walk->stage->buckets.at[index];
+    int width = dtype_bytes(walk->program->recipe->gradient);
     for (int i = 0; i < bucket->gaps.n; i++) {
         Step *step = walk_put(walk, STEP_CLEAR, STREAM_COMPUTE);
         step->bucket = index;
@@ -221,11 +231,11 @@ static void scatter_bucket(Walk *walk, const Entry *entry, int index)
     const Group *group = &walk->stage->groups.at[bucket->group];
     int width = dtype_bytes(program->recipe->gradient), n = count_collectives(&group->scatter);
     bool ahead = group_folds_ahead(group);
-    Flat home = at_home(gradient_base(program, group, bucket, walk->coordinate)),
+    Flat home = gradients_at(walk, index),
          buffer = {
              bucket->buffer - bucket->begin * width,
              walk_name(NAME_BUFFER, index, 0, micro_number(program, walk->round, entry->micro))};
-    clear_gaps(walk, index, &buffer, width, entry->micro);
+    clear_gaps(walk, index, &buffer, entry->micro);
     if (ahead && !entry->first)
         put_fold(walk, entry, index, &home, &buffer, false);
     put_flat_moves(walk, STREAM_GRADIENT, index, &group->scatter, buffer, home, ahead ? n - 1 : n,
@@ -240,8 +250,12 @@ void walk_close(Walk *walk, const Entry *entry, int link)
     for (int b = 0; b < stage->buckets.n; b++) {
         if (stage->buckets.at[b].close_link != link)
             continue;
+        bool far = stage->groups.at[stage->buckets.at[b].group].far_gradients;
+        Flat sums = gradients_at(walk, b);
         if (stage->buckets.at[b].buffer != NONE)
             scatter_bucket(walk, entry, b);
+        else if (far && entry->first)
+            clear_gaps(walk, b, &sums, entry->micro);
         if (entry->last)
             walk_reduce(walk, b);
     }
@@ -357,14 +371,15 @@ void walk_norm(Walk *walk)
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
         const Group *group = &stage->groups.at[bucket->group];
+        walk_share_in(walk, b);
         Step *step = walk_put(walk, STEP_KERNEL, STREAM_COMPUTE);
         step->node = &walk->program->optimizer->nodes.at[walk->program->sumsq];
         step->bucket = b;
         step->first = b == 0;
         step->from_element = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
         step->count = group->rate == 0 && owns(walk, group) ? bucket->share_elements : 0;
-        int64_t base = gradient_base(walk->program, group, bucket, walk->coordinate);
-        put_static(step, base + step->from_element * width, step->count * width, true, false);
+        Flat sums = gradients_at(walk, b);
+        put_flat(step, &sums, width, step->from_element, step->count, true, false);
         put_static(step, pair + width, width, b > 0, true);
     }
     for (int k = 0; k < net_losses(walk->program->net); k++) {
@@ -443,8 +458,8 @@ static void put_adamw(Walk *walk, int index, int64_t begin, int64_t end, bool de
     put_weight(walk, step, false);
     put_state(walk, step, index, FIELD_MOMENT1, MEMORY_HBM, from, count * state, true, true);
     put_state(walk, step, index, FIELD_MOMENT2, MEMORY_HBM, from, count * state, true, true);
-    put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
-               count * gradient, true, false);
+    Flat sums = gradients_at(walk, index);
+    put_flat(step, &sums, gradient, begin, count, true, false);
     put_static(step, scalar(walk, SCALAR_COEF), gradient, true, false);
     put_static(step, scalar(walk, SCALAR_LR), gradient, true, false);
     put_static(step, scalar(walk, SCALAR_STEP), gradient, true, false);
@@ -466,10 +481,9 @@ static void put_sign(Walk *walk, int index, int64_t begin, int64_t count)
     step->bucket = index;
     step->from_element = begin;
     step->count = count;
-    int rank = walk->coordinate;
     put_weight(walk, step, false);
-    put_static(step, gradient_base(walk->program, group, bucket, rank) + begin * gradient,
-               count * gradient, true, false);
+    Flat sums = gradients_at(walk, index);
+    put_flat(step, &sums, gradient, begin, count, true, false);
     if (group->master != NONE)
         put_state(walk, step, index, FIELD_MASTER, MEMORY_HBM, 0, count * state, true, true);
     put_weight(walk, step, true);
@@ -487,6 +501,7 @@ void walk_update(Walk *walk, int index)
     put_hops(walk, index, true);
     if (group->far)
         put_weight_hop(walk, index, true, false, walk->round);
+    walk_share_in(walk, index);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
     if (group->matrix != NONE)
@@ -510,7 +525,7 @@ void walk_update(Walk *walk, int index)
         return;
     }
     put_moves_in_place(walk, index, &group->gather,
-                       weight_base(walk->program, group, bucket, walk->coordinate) +
-                           version_offset(stage, walk->round + 1),
+                       at_home(weight_base(walk->program, group, bucket, walk->coordinate) +
+                               version_offset(stage, walk->round + 1)),
                        dtype_bytes(walk->program->recipe->weight), begin, bucket->share_elements);
 }

@@ -32,7 +32,8 @@ typedef enum {
     NAME_FETCHED, /* weights of a bucket, gathered; `copy`: for backward, where that is apart */
     NAME_BUFFER,  /* accumulators of a bucket, of one micro-batch */
     NAME_BLOCK,   /* saved values of a link, on their way or at home; `copy` is their kind */
-    NAME_STATE    /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
+    NAME_STATE,   /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
+    NAME_SUMS     /* far gradients of a bucket, at work or on their way; the same */
 } NameKind;
 
 /* `link` is that of the chain, or a bucket. */
@@ -60,6 +61,10 @@ void walk_fetch_ahead(Walk *walk, const Entry *entry, int link);
 /* Backward of a link is done: the gradients that are complete with it go on their way. */
 void walk_close(Walk *walk, const Entry *entry, int link);
 void walk_reduce(Walk *walk, int bucket);
+/* walk_sums.c: far gradients, before backward of a link or behind it. This rank's share of them, to
+ * the norm and to the update. */
+void walk_sums(Walk *walk, const Entry *entry, int link, bool in);
+void walk_share_in(Walk *walk, int bucket);
 void walk_tied(Walk *walk, int group);
 void walk_norm(Walk *walk);
 void walk_world(Walk *walk);

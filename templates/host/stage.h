@@ -72,7 +72,8 @@ typedef struct LpGroup {
     int share;      /* list that cuts the optimizer's share */
     int owner;      /* list at whose coordinate 0 an element counts for the norm */
     bool far;       /* the home of its weights is in the host's memory */
-    bool home;      /* in the first home stage of tied parameters */
+    bool far_gradients; /* that of its gradients is in another memory than the arena */
+    bool home;          /* in the first home stage of tied parameters */
     const LpRun *runs;
     int run_count;
     int matrix; /* not 0: whole matrices of this kind, each of `unit` elements; no second moment */
@@ -93,6 +94,8 @@ typedef struct LpBucket {
     int open_link;       /* the highest link that uses it */
     int64_t fetch;       /* address of its weights for a use, where their home is cut */
     int64_t buffer;      /* address of its accumulators, where they are buffered */
+    int64_t sums[3];     /* far gradients: this rank's block in the arena while layers add to it, in
+                            the host's memory, in a file */
     int gaps, gap_count; /* of padding in the buffer that is to be cleared */
 } LpBucket;
 
@@ -147,6 +150,16 @@ static LP_MAYBE_UNUSED float *lp_home(unsigned char *arena, int64_t address, con
     return (float *)(arena + address) + lp_home_before(index, bucket, cut, at);
 }
 
+/* The same of its gradients: at home, or of far ones at their place in the arena. */
+static LP_MAYBE_UNUSED float *lp_gradient(unsigned char *arena, const int *index,
+                                          const LpGroup *group, const LpBucket *bucket, int64_t at)
+{
+    const LpCut cut = group->gradient_cut;
+    if (group->far_gradients)
+        return (float *)(arena + bucket->sums[0]) + (at - lp_block_begin(index, bucket, cut));
+    return lp_home(arena, group->gradient, index, bucket, cut, at);
+}
+
 /* The same of its weights. */
 static LP_MAYBE_UNUSED LpReal *lp_home_weight(unsigned char *arena, const int *index,
                                               const LpGroup *group, const LpBucket *bucket,
@@ -197,7 +210,7 @@ static LP_MAYBE_UNUSED void lp_update_cut(unsigned char *arena, const int *index
     lp_update_range(group, bucket, begin, adam, (float *)stepped,
                     (float *)(arena + group->moment1) + bucket->share_begin,
                     (float *)(arena + group->moment2) + bucket->share_begin,
-                    lp_home(arena, group->gradient, index, bucket, group->gradient_cut, begin));
+                    lp_gradient(arena, index, group, bucket, begin));
     lp_publish_cut(arena, index, group, bucket, begin);
 }
 

@@ -35,13 +35,17 @@ HOMES = {
     "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
     "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
     "mixed-nvme": {"weight_home": "dram", "activation_home": "nvme", "optimizer_home": "nvme"},
+    "sums": {"gradient_home": "dram"},
+    "sums-nvme": {"gradient_home": "nvme"},
+    "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
 }
 ROWS = [
-    ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES),
+    ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES + ["sums"]),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
     ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
-    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "all"]),
-    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram"]),
+    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
+    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four"]),
+    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram", "sums-nvme"]),
     ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),
     # two rows in one: of one chunk, and of two
     ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "hbm", "all"]),

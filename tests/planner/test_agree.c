@@ -299,6 +299,13 @@ static const Case far[] = {
      "dp=2,pp=2,zero=3,schedule=2bw,weight_home=dram,optimizer_home=dram,activation_home=dram"},
     {"llama-10m", "host", 4, 2, 128, "fp32",
      "dp=2,pp=2,zero=3,mbs=1,schedule=pipedream,weight_home=dram"},
+    {"llama-10m", "host", 2, 64, 128, "fp32", "pp=2,mbs=1,gradient_home=nvme"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=1,gradient_home=dram"},
+    {"llama-10m", "host", 2, 8, 128, "bf16", "dp=2,zero=2,mbs=1,gradient_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
+     "dp=8,zero=2,recompute=full,gradient_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
+     "tp=8,sp=1,mbs=4,gradient_home=dram,optimizer_home=dram"},
 };
 enum { FAR = sizeof far / sizeof *far };
 
@@ -328,6 +335,7 @@ static void test_far_homes_agree(void **state)
             const StageProgram *stage = &made.program->stage[s];
             assert_int_equal(bytes.state, stage->group_bytes[2]);
             assert_int_equal(bytes.weights, stage->group_bytes[0]);
+            assert_int_equal(bytes.gradients, stage->group_bytes[1]);
             if (made.plan->memory[KEPT_WEIGHTS] != MEMORY_HBM && stage->delay > 0)
                 assert_true(bytes.far[MEMORY_DRAM] >= stage->versions.stride * stage->versions.n);
             assert_true(bytes.all >= stage->arena_bytes);

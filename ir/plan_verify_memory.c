@@ -1,0 +1,75 @@
+/* plan_verify_memory.c - may what a plan keeps in other memories live there? */
+#include "ir/plan_memory.h"
+#include "ir/plan_verify_in.h"
+
+/* Weights that live elsewhere are cut as far as what steps them, so that each rank takes home what
+ * it has stepped; in a file they would need grains of their own. */
+static bool verify_far_weights(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    bool even = plan->weight_atoms == plan->state_atoms;
+    for (int c = 0; c < v->net->classes.n; c++)
+        even = even &&
+               (!plan->class[c].cut || plan->class[c].cut->weight == plan->class[c].cut->state);
+    if (plan->memory[KEPT_WEIGHTS] == MEMORY_HBM)
+        return true;
+    bool good = true;
+    Json at = at_key(v->file, kept_key[KEPT_WEIGHTS]);
+    if (plan->memory[KEPT_WEIGHTS] == MEMORY_NVME) {
+        good = fault(v, at,
+                     SAY(v, "weights in files would be read in grains that buckets do not have"));
+        diag_help(v->diag, "plan with --pin weight_home=dram");
+    }
+    if (!even) {
+        good =
+            fault(v, at,
+                  SAY(v, "weights in %s must be cut over the ranks that cut the optimizer's state",
+                      memory_text[plan->memory[KEPT_WEIGHTS]]));
+        diag_help(v->diag, "plan with zero=3 (cut both), or zero=0 (neither)");
+    }
+    return good;
+}
+
+bool verify_memory(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    bool good = true;
+    for (int k = 0; k < KEPT_COUNT; k++) {
+        Memory memory = plan->memory[k];
+        if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)
+            continue;
+        good = fault(v, at_key(v->file, kept_key[k]),
+                     SAY(v, "%s: its home is %s, and cluster %s does not say that it has any",
+                         kept_text[k], memory_text[memory], plan->cluster->name));
+        diag_help(v->diag, "give its file \"memories\", or plan with --pin %s=hbm", kept_pin[k]);
+    }
+    return good;
+}
+
+/* Two rows in one would both need the places of far gradients. */
+static bool verify_braid(const Verify *v)
+{
+    if (!v->plan->braid || v->plan->memory[KEPT_GRADIENTS] == MEMORY_HBM)
+        return true;
+    fault(v, at_key(v->file, "braid"), "rows that run as one, and gradients in another memory");
+    diag_help(v->diag, "plan with --pin braid=0, or gradient_home=hbm");
+    return false;
+}
+
+/* Steps of whole matrices lie in the scratch of the device. */
+static bool verify_far_gradients(const Verify *v)
+{
+    if (v->plan->memory[KEPT_GRADIENTS] == MEMORY_HBM || v->plan->job.muon.steps == 0)
+        return true;
+    fault(v, at_key(v->file, kept_key[KEPT_GRADIENTS]),
+          "steps of whole matrices find gradients on the device");
+    diag_help(v->diag, "plan with --optimizer adamw, or with gradient_home=hbm");
+    return false;
+}
+
+bool verify_far(const Verify *v)
+{
+    bool good = verify_far_weights(v);
+    good = verify_far_gradients(v) && good;
+    return verify_braid(v) && good;
+}
