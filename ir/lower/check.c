@@ -155,15 +155,19 @@ static bool check_coordinates(Check *check, const Program *small, Owners *owners
     const Trace *first = zero;
     if (!full && ranks > 1)
         first = trace_take(check, first_arena, small, s, 0, false);
+    Absences absences = {0};
     Arena *scratch = arena_new("trace");
-    for (int c = 1; c < ranks && good; c++) {
+    int c = 1;
+    for (; c < ranks && good; c++) {
         arena_reset(scratch);
         const Trace *trace = trace_take(check, scratch, full ? check->program : small, s, c, full);
         count(check, trace);
-        good &= check_same_communication(check, first, trace);
+        good &= check_same_communication(check, first, trace, &absences);
         good &= owners_add(check, owners, trace);
         good &= check_bytes(check, trace, regions, NULL);
     }
+    if (c == ranks) /* all were asked */
+        good &= check_absences(check, first, &absences);
     arena_free(scratch);
     arena_free(first_arena);
     return good;
@@ -282,13 +286,15 @@ static bool check_evaluations(Check *check)
         take_crossings(check->arena, first, &crossings[s]);
         good &= check_groups(check, first) && check_bytes(check, first, &regions, NULL);
         bool full = (int64_t)first->steps.n * ranks <= FULL_STEPS;
+        Absences absences = {0};
         for (int c = 1; c < (full ? ranks : 1) && good; c++) {
             arena_reset(other);
             const Trace *trace = trace_take(check, other, program, s, c, true);
             count(check, trace);
-            good &= check_same_communication(check, first, trace) &&
+            good &= check_same_communication(check, first, trace, &absences) &&
                     check_bytes(check, trace, &regions, NULL);
         }
+        good = good && check_absences(check, first, &absences);
         arena_free(other);
         arena_free(scratch);
     }

@@ -172,8 +172,21 @@ typedef struct CrossingList {
     VEC(Crossing) list;
 } CrossingList;
 void take_crossings(Arena *arena, const Trace *trace, CrossingList *ret);
-/* The communication of another coordinate is that of coordinate 0, Step by Step. */
-bool check_same_communication(Check *check, const Trace *first, const Trace *other);
+/* A collective of coordinate 0's list that one rank of another group does without: the last owner
+ * of whole matrices may have fewer to step than the first. */
+typedef struct Absence {
+    int step;  /* of coordinate 0's trace */
+    int group; /* the first rank of the group */
+} Absence;
+typedef struct Absences {
+    VEC(Absence) list;
+} Absences;
+/* The communication of another coordinate is that of coordinate 0, Step by Step, but for what its
+ * whole group does without. */
+bool check_same_communication(Check *check, const Trace *first, const Trace *other,
+                              Absences *absences);
+/* What any rank of a group does without, all ranks of it do. */
+bool check_absences(Check *check, const Trace *first, Absences *absences);
 /* Groups of one atom list partition the ranks, alike for all members. Counts them. */
 bool check_groups(Check *check, const Trace *trace);
 /* Messages match per channel; the run of all stages reaches its end. */

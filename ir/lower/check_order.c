@@ -2,6 +2,7 @@
  * messages in pairs, no deadlock. */
 #include "ir/lower/check_in.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- inside a stage ---- */
@@ -35,11 +36,37 @@ static const TraceStep *next_communication(const Trace *trace, int *at)
     return *at < trace->steps.n ? &trace->steps.at[(*at)++] : NULL;
 }
 
-bool check_same_communication(Check *check, const Trace *first, const Trace *other)
+/* The first rank of the group in which a rank takes part in a collective. */
+static int group_first(const Trace *trace, const TraceStep *step, int rank)
+{
+    const Mesh *mesh = &trace->program->plan->mesh;
+    const AtomList *atoms = &step->move->atoms;
+    return mesh_turned(mesh, atoms, rank, list_extent(mesh, atoms) - list_index(mesh, atoms, rank));
+}
+
+/* A collective of the first list that only other ranks have: does the group of this one do without
+ * it, too? It is noted; check_absences asks whether all of that group do. */
+static bool may_miss(Check *check, const Trace *first, const TraceStep *step, const Trace *other,
+                     Absences *absences)
+{
+    if (!step_is_collective(step))
+        return false;
+    int own = group_first(first, step, other->coordinate);
+    if (own == group_first(first, step, first->coordinate))
+        return false;
+    vec_push(check->arena, &absences->list) = (Absence){(int)(step - first->steps.at), own};
+    return true;
+}
+
+bool check_same_communication(Check *check, const Trace *first, const Trace *other,
+                              Absences *absences)
 {
     int i = 0, j = 0;
     for (;;) {
         const TraceStep *x = next_communication(first, &i), *y = next_communication(other, &j);
+        while (x && (!y || !same_operation(first, x, other, y)) &&
+               may_miss(check, first, x, other, absences))
+            x = next_communication(first, &i);
         if (!x && !y)
             return true;
         if (!x || !y || !same_operation(first, x, other, y))
@@ -49,6 +76,31 @@ bool check_same_communication(Check *check, const Trace *first, const Trace *oth
                                x ? trace_name(check->arena, first, x) : "nothing more",
                                y ? trace_name(check->arena, other, y) : "nothing more");
     }
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const Absence *x = a, *y = b;
+    return x->step != y->step ? (x->step > y->step) - (x->step < y->step)
+                              : (x->group > y->group) - (x->group < y->group);
+}
+
+bool check_absences(Check *check, const Trace *first, Absences *absences)
+{
+    const Absence *at = absences->list.at;
+    int n = absences->list.n;
+    if (n > 0)
+        qsort(absences->list.at, (size_t)n, sizeof *at, by_step);
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && by_step(&at[i], &at[end]) == 0;)
+            end++;
+        const TraceStep *step = &first->steps.at[at[i].step];
+        int ranks = list_extent(&first->program->plan->mesh, &step->move->atoms);
+        if (end - i != ranks)
+            return check_fault(check, "%d of the %d ranks beside rank %d have no part in %s",
+                               end - i, ranks, at[i].group, trace_name(check->arena, first, step));
+    }
+    return true;
 }
 
 typedef struct Communicator {

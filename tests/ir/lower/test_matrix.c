@@ -270,6 +270,54 @@ static void test_shares_end_between_matrices(void **state)
     arena_free(arena);
 }
 
+/* One rank cuts its own part out where its group meets for the first time inside a step. */
+typedef struct Alone {
+    int coordinate;
+    bool done;
+    Move slice;
+} Alone;
+
+static bool slice_alone(void *context, Step *step)
+{
+    Alone *alone = context;
+    if (!alone->done && step->coordinate == alone->coordinate && step->kind == STEP_MOVE &&
+        step->bucket != NONE && step->inst && step->move->kind <= MOVE_PERMUTE) {
+        alone->done = true;
+        alone->slice = *step->move;
+        alone->slice.kind = MOVE_SLICE;
+        step->move = &alone->slice;
+    }
+    return true;
+}
+
+/* Three matrices of a kind on two owners: the second has one step less, with all of its tp. */
+static void test_owners_have_unequal_numbers(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("owners");
+    PlanCase what = {model_with_layers(arena, tiny_llama, 3),
+                     NULL,
+                     4,
+                     4,
+                     6,
+                     "tp=2,dp=2,zero=1,mbs=1",
+                     "fp64 muon",
+                     0};
+    Program *program = program_of(arena, &what);
+    CheckReport report;
+    assert_true(program_holds(program, NULL, &report));
+    for (int rank = 1; rank < 4; rank++) {
+        Alone alone = {.coordinate = rank};
+        CheckTap tap = {slice_alone, &alone};
+        Diag *diag = diag_new(arena);
+        assert_false(program_check_tapped(arena, program, 2, &tap, diag, &report));
+        assert_true(alone.done);
+        const char *wanted = rank == 1 ? "disagree about what" : "1 of the 2 ranks beside rank 2";
+        assert_non_null(strstr(diag_item(diag, 0)->text, wanted));
+    }
+    arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_what_is_a_matrix),
         cmocka_unit_test(test_tall_blocks_add_up_grams),
         cmocka_unit_test(test_shares_end_between_matrices),
+        cmocka_unit_test(test_owners_have_unequal_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
