@@ -104,8 +104,26 @@ AtomSet matrix_atoms(const MatrixKey *key)
     return atoms;
 }
 
+/* Those who cut a matrix are the width of its step, whatever they do in a layer; those that its
+ * home lists behind the others, though they are no minor atoms, are lent to it (place_node lists
+ * lent atoms last). */
+static const Mesh *step_mesh(Arena *arena, const Mesh *ranks, const MatrixKey *key)
+{
+    Mesh *mesh = ARENA_NEW(arena, Mesh);
+    *mesh = *ranks;
+    for (int a = 0; a < key->rows + key->cols; a++) {
+        const AtomList *list = &key->shard[a];
+        bool lent = false;
+        for (int i = 0; i < list->n; i++) {
+            lent = lent || (i > 0 && list->at[i] > list->at[i - 1]);
+            mesh->atom[list->at[i]].role = lent ? ROLE_DP : ROLE_TP;
+        }
+    }
+    return mesh;
+}
+
 Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, const MatrixKey *key,
-                  const Mesh *mesh, const Recipe *recipe, const Cluster *cluster, const Job *job)
+                  const Mesh *ranks, const Recipe *recipe, const Cluster *cluster, const Job *job)
 {
     Graph *step = matrix_step(arena, net, graph, param, &job->muon);
     ClassPlan *plan = ARENA_NEW(arena, ClassPlan);
@@ -114,6 +132,7 @@ Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, c
     MovePrice moves = link_price(cluster, recipe);
     moves.element_bytes = dtype_bytes(recipe->gradient);
     AtomSet width = matrix_atoms(key);
+    const Mesh *mesh = step_mesh(arena, ranks, key);
     if (width != 0) {
         Arena *scratch = arena_new("matrix");
         Muon few = job->muon;

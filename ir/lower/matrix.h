@@ -31,7 +31,7 @@ bool matrix_key(const Net *net, const Graph *graph, int param, const Placement *
 AtomSet matrix_atoms(const MatrixKey *key); /* that cut it */
 /* The step of one matrix: `param` is any of its kind. */
 Body *matrix_body(Arena *arena, const Net *net, const Graph *graph, int param, const MatrixKey *key,
-                  const Mesh *mesh, const Recipe *recipe, const Cluster *cluster, const Job *job);
+                  const Mesh *ranks, const Recipe *recipe, const Cluster *cluster, const Job *job);
 /* The elements that a matrix takes in its group, where a rank's block of a tensor has `count` of
  * them: matrices that are tensors of their own begin at multiples of 16. */
 int64_t matrix_unit(int64_t count, int64_t elements);
