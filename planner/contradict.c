@@ -157,6 +157,8 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
         diag_help(diag, "labels are 0 to %d, fastest first", labels - 1);
         return false;
     }
+    if (search_too_wide(search, &own))
+        return class_too_wide(diag, problem->net->name, own.tp);
     diag_error(diag, NO_SPAN, "no layer of %s can be placed on tp=%d%s", problem->net->name, own.tp,
                own.sp ? " with sp=1" : "");
     diag_help(diag, "heads, feed-forward width, vocabulary%s must divide by tp",

@@ -103,6 +103,8 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
 /* How many labels the blocks of these pins have, with more than one of them: pins then say which.
  * 1: there is nothing to choose, and their block is NONE; 0: their layers cannot be placed so. */
 int search_labels(Search *search, const Pins *pins);
+/* Has it none because the solver gave up? */
+bool search_too_wide(Search *search, const Pins *pins);
 /* The families that one of the space becomes once its blocks are solved: one a label; of a mix, one
  * a pair of choices. MAX_PICKS at most; 0: its layers cannot be placed so. */
 enum { MAX_PICKS = MAX_LABELS * MAX_LABELS };

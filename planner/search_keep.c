@@ -61,11 +61,23 @@ static Width *width_for(Search *search, const Spread *spread)
     return width;
 }
 
-int search_labels(Search *search, const Pins *pins)
+static const BlockLabels *labels_of(Search *search, const Pins *pins)
 {
     VariantKey key = key_of_pins(pins);
     Width *width = width_for(search, &key.spread);
-    return width ? width_labels(search->arena, width, &key)->n : 0;
+    return width ? width_labels(search->arena, width, &key) : NULL;
+}
+
+int search_labels(Search *search, const Pins *pins)
+{
+    const BlockLabels *labels = labels_of(search, pins);
+    return labels ? labels->n : 0;
+}
+
+bool search_too_wide(Search *search, const Pins *pins)
+{
+    const BlockLabels *labels = labels_of(search, pins);
+    return labels && labels->n == 0 && labels->too_wide;
 }
 
 static KeptVariant *variant_for(Search *search, const Pins *pins)

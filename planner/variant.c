@@ -168,6 +168,15 @@ static const char *cp_text(Arena *arena, const Spread *spread)
     return spread->cp > 1 ? arena_printf(arena, " and cp %d", spread->cp) : "";
 }
 
+bool class_too_wide(Diag *diag, const char *name, int tp)
+{
+    diag_error(diag, NO_SPAN, "%s can be placed on tp=%d in more ways than the block solver weighs",
+               name, tp);
+    diag_help(diag, "every round of rows that tp ranks cut multiplies them: use etp=1, fewer "
+                    "rounds, or a smaller tp");
+    return false;
+}
+
 static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant, int c,
                         const BlockLabel *label, const Placement *boundary, const bool *solved)
 {
@@ -180,6 +189,8 @@ static bool solve_class(Arena *arena, Diag *diag, Width *width, Variant *variant
     Solver *solver = solver_new(arena, &setup);
     Solution solution;
     if (!solver || !solver_at(solver, label->ns_weight, label->byte_weight, &solution)) {
+        if (solver && solver_stats(solver).too_wide)
+            return class_too_wide(diag, net->classes.at[c]->name, key->spread.tp);
         diag_error(diag, NO_SPAN, "class %s of %s has no legal placement on tp %d%s%s",
                    net->classes.at[c]->name, net->name, key->spread.tp,
                    key->sp ? " with the sequence on tp" : "", cp_text(arena, &key->spread));
@@ -260,6 +271,7 @@ const BlockLabels *width_labels(Arena *arena, Width *width, const VariantKey *ke
         labels->n = solver_at(solver, plain_label.ns_weight, plain_label.byte_weight, hull);
     else
         labels->n = solver_hull(solver, hull, MAX_LABELS);
+    labels->too_wide = solver_stats(solver).too_wide;
     for (int i = 0; i < labels->n; i++) {
         BlockLabel *label = &labels->at[i];
         ClassPlan *plan = ARENA_NEW(arena, ClassPlan);

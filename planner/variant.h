@@ -50,7 +50,8 @@ typedef struct BlockLabel {
 } BlockLabel;
 
 typedef struct BlockLabels {
-    int n; /* 0: no legal placement */
+    int n;         /* 0: no legal placement, */
+    bool too_wide; /* or one that the solver gave up to find */
     BlockLabel at[MAX_LABELS];
 } BlockLabels;
 
@@ -103,6 +104,8 @@ typedef struct VariantKey {
     int block; /* a label; NONE: the one at which a byte is worth a nanosecond */
 } VariantKey;
 VariantKey key_of_pins(const Pins *pins);
+/* The error that a class has more placements than are weighed; false. */
+bool class_too_wide(Diag *diag, const char *name, int tp);
 
 /* The labels of this key, whatever its own is. One where a layer leaves the fastest domain: there
  * the blocks are slow in any case, and their hulls take longest to find. */

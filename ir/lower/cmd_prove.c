@@ -56,10 +56,11 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
     str_putf(text,
              "Numeric proof, on an image of %d rank%s in %d stage%s, %d micro-batch%s, fp64, %d "
              "optimizer steps,\n"
-             "%s, uneven masks, one row without tokens, arenas poisoned:\n",
+             "%s, uneven masks%s, arenas poisoned:\n",
              report->ranks, report->ranks == 1 ? "" : "s", report->stages,
              report->stages == 1 ? "" : "s", report->micros, report->micros == 1 ? "" : "es",
-             report->rounds, report->clips ? "clip active" : "nothing clipped");
+             report->rounds, report->clips ? "clip active" : "nothing clipped",
+             report->empty_row ? ", one row without tokens" : "");
     str_putf(text,
              "  %s  loss, gradient norm and all %d parameters, against one rank%s; in program "
              "order and %d random\n",

@@ -29,6 +29,7 @@ typedef struct ProveReport {
     int ranks, stages, micros, steps;    /* of the image; Steps of all ranks */
     int params, rounds;                  /* optimizer steps */
     bool clips, flows;                   /* gradients are clipped; steps flow into each other */
+    bool empty_row;                      /* of a step: without tokens */
     bool evaluates;                      /* the run at work has evaluations between its steps */
     int64_t touched_bytes, layout_bytes; /* high-water mark and arena of the worst stage */
     int tried, caught, equivalent;

@@ -143,8 +143,11 @@ static bool solve_weighted(Solver *solver, Weights weights, Solution *ret)
 {
     Arena *scratch = arena_new("solve");
     Tree *tree = tree_new(scratch, solver->problem, weights, true);
-    if (tree == NULL)
-        BUG("the block solver needs a table of more than %d rows", MAX_ROWS);
+    if (tree == NULL) {
+        solver->stats.too_wide = true;
+        arena_free(scratch);
+        return false;
+    }
     bool found = tree->best < COST_MAX;
     solver->stats.width = tree->width;
     solver->stats.rows = tree->rows;

@@ -82,7 +82,8 @@ typedef struct Solver Solver;
 Solver *solver_new(Arena *arena, const SolveSetup *setup);
 
 /* Minimises ns_weight * time + byte_weight * bytes, transient bytes left aside; both are scaled
- * down together when that could overflow. False when there is no solution at all. */
+ * down together when that could overflow. False when there is no solution at all, or none within
+ * tables of reason: stats say so. */
 bool solver_at(Solver *solver, int64_t ns_weight, int64_t byte_weight, Solution *ret);
 /* The corners of the lower convex hull of (time, bytes without transient), fastest first. Returns
  * their number. */
@@ -101,6 +102,7 @@ typedef struct SolveStats {
     int variables, factors, width; /* width: variables in the largest table */
     int64_t rows, labels;          /* table cells; labels kept by an exact solve */
     bool exact;                    /* of the last solver_within */
+    bool too_wide;                 /* some solve gave up: a table would have been too large */
 } SolveStats;
 SolveStats solver_stats(const Solver *solver);
 

@@ -318,6 +318,24 @@ static void test_owners_have_unequal_numbers(void **state)
     arena_free(arena);
 }
 
+/* Steps that keep what stands for them: of blocks that end before their matrix's room, whose state
+ * is away; of homes over ranks that are no tp in other layers, or are lent to experts. */
+static void test_steps_find_their_blocks(void **state)
+{
+    (void)state;
+    static const PlanCase cases[] = {
+        {tiny_llama, NULL, 4, 4, 6, "tp=2,dp=2,zero=1,mbs=1,optimizer_home=dram", "fp64 muon", 0},
+        {"tests/e2e/models/moe.json", NULL, 4, 4, 8, "tp=1,dp=4,mbs=1,1:tp=4:dp=1", "fp64 muon", 0},
+        {"tests/e2e/models/moe.json", NULL, 4, 4, 8, "tp=2,dp=2,mbs=1,ep=1,etp=4", "fp64 muon", 0},
+        {NULL}};
+    for (const PlanCase *what = cases; what->model; what++) {
+        Arena *arena = arena_new("blocks");
+        CheckReport report;
+        assert_true(program_holds(program_of(arena, what), NULL, &report));
+        arena_free(arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_tall_blocks_add_up_grams),
         cmocka_unit_test(test_shares_end_between_matrices),
         cmocka_unit_test(test_owners_have_unequal_numbers),
+        cmocka_unit_test(test_steps_find_their_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
