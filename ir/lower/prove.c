@@ -286,7 +286,7 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     /* nearly linear in the gradient: else one that is small would be judged by its rounding */
     image->job.eps = image->job.eps > 1 ? image->job.eps : 1;
     /* of a matrix that is small as a whole, less than of an element: all of it counts */
-    image->job.muon.eps = image->job.muon.eps > 1e-3 ? image->job.muon.eps : 1e-3;
+    image->job.muon.eps = image->job.muon.eps > 1e-2 ? image->job.muon.eps : 1e-2;
     const Program *program = program_build(arena, image, small, NULL, NULL);
     const int *delay = plan_rows(arena, diag, image)->delay;
     Trial trial = {.arena = arena,

@@ -200,6 +200,10 @@ def rounds_apart(lplan, folder):
     seeds.run(lplan, "plan", str(model), "host", "--gpus", "4", "--global-batch", "8", "--seq", "16", "-q", "--pin",
               "tp=2,dp=2,pp=1,sp=1,etp=1,ep=4,rounds=2,zero=1,mbs=4", "-o", at("rounds.json"))
     plan = json.loads(seeds.read(at("rounds.json")))
+    many = run(lplan, "plan", str(model), "host", "--gpus", "4", "--global-batch", "8", "--seq", "16", "--pin",
+               "tp=2,dp=2,sp=1,ep=2,rounds=4")
+    assert many.returncode in (1, 2) and "in more ways than the block solver weighs" in many.stderr and \
+        "  help: " in many.stderr, many
     placed = {part["name"]: part["nodes"] for part in plan["classes"]}["layer"]
     assert placed["choice"] == placed["share.within.round1"] == ["R", "b"], placed
     placed["share.within.round1"] = ["s", "b"]
