@@ -7,12 +7,9 @@
 
 /* ---- inside a stage ---- */
 
-/* Owners of matrices may have different numbers of them. The ranks that step one together have the
- * same ones, and do for each all that its body says (check_owner.c). */
 static bool communicates(const TraceStep *step)
 {
-    bool matrix = step->inst && step->bucket != NONE;
-    return (step_is_collective(step) && !matrix) || step_crosses(step);
+    return step_is_collective(step) || step_crosses(step);
 }
 
 static int64_t moved_bytes(const Trace *trace, const TraceStep *step)
