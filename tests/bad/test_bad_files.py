@@ -29,10 +29,12 @@ class Bench:
         self.lplan, self.folder = lplan, folder
         seeds.make(lplan, folder)
         compiler = os.environ.get("CC", "cc").split("} ")[0]
-        # behind the trainer's own flags: instrumented code takes long to optimise
-        sanitizing = seeds.save(self.at("cc.sh"), f'#!/bin/sh\nexec {compiler} "$@" -O1 {SANITIZERS}\n')
+        # Behind the trainer's own flags: instrumented code takes long to optimise, and names are not fast.
+        self.sanitizing, self.plain = [
+            "sh " + seeds.save(self.at(name), f'exec {compiler} "$@" {flags}\n')
+            for name, flags in (("sanitizing.sh", f"-O1 {SANITIZERS}"), ("plain.sh", "-O0"))]
         self.must("build", self.at("plan-alone.json"), "-o", self.at("job"), "-q", "--no-check",
-                  CC=f"sh {sanitizing}")
+                  CC=self.sanitizing)
         self.run("--data", "random", "--steps", "2", "--save", self.at("good.safetensors"),
                  "--checkpoint", self.at("checkpoint"), code=0)
         with open(self.at("good.safetensors"), "rb") as file:
@@ -228,7 +230,7 @@ def test_names(bench):
     bench.must("plan", path, "host", "--gpus", "1", "--global-batch", "2", "--seq", "8", "--recipe", "fp32",
                "-q", "-o", bench.at("names-plan.json"))
     bench.must("prove", bench.at("names-plan.json"), "--no-mutations", "-q")
-    bench.must("build", bench.at("names-plan.json"), "-o", bench.at("names"), "-q")
+    bench.must("build", bench.at("names-plan.json"), "-o", bench.at("names"), "-q", CC=bench.plain)
     done = subprocess.run([bench.at("names/trainer"), "--data", "random", "--steps", "1", "--quiet", "--log",
                            bench.at("names-log")], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[:2000]

@@ -13,6 +13,8 @@ import tempfile
 
 LPLAN = os.path.abspath(sys.argv[1])
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.resolve().parent / "e2e"))
+import e2e  # noqa: beside it
 ROOT = pathlib.Path(os.environ.get("LPLAN_SOURCE_ROOT", HERE.parents[1]))
 MODELS = ROOT / "examples" / "models"
 SMALL = [MODELS / "llama-10m.json", "host", "--gpus", "4", "--global-batch", "8", "--seq", "128"]
@@ -330,7 +332,7 @@ def test_trainer_refuses_a_small_device():
             plan["cluster"]["device"].update(memory_bytes=arena + room, margin_bytes=1 << 10)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(plan, file)
-            good("build", path, "-o", os.path.join(folder, "trainer"), "-q")
+            e2e.build(path, os.path.join(folder, "trainer"), os.path.join(folder, "objects"), "--no-check")
             result = run("run", os.path.join(folder, "trainer"), "--data", "random", "--steps", "1")
             assert result.returncode == code, result
             assert ("step 0/1" in result.stdout) == (code == 0), result.stdout
