@@ -39,6 +39,7 @@ typedef struct Draw {
     int64_t batch, sequence;
     char *pins;
     const char *recipe;
+    bool flows;
     TrialSpec spec;
     int64_t bucket_bytes;
 } Draw;
@@ -100,6 +101,27 @@ static void draw_stages(Draw *d, int stages)
         put_pin(d, random_cuts(d, stages));
 }
 
+/* Some pipelines never drain: their schedule, memories, and as many micro-batches as it needs. */
+static void draw_flow(Draw *d, Rng *aside, int stages, int sequences)
+{
+    static const char *const away[] = {"activation_home=", "optimizer_home=", "weight_home="};
+    char *at = strstr(d->pins, "schedule=");
+    const char *odds = getenv("LPLAN_FLOWS"); /* of a hundred */
+    if (!at || strstr(d->pins, "layers=") || strstr(d->pins, "chunks=") ||
+        (int)rng_draw(aside, 100) >= (odds ? atoi(odds) : 12))
+        return;
+    bool each = rng_draw(aside, 2);
+    const char *rest = at + strcspn(at, ",");
+    d->pins = arena_printf(d->arena, "%.*sschedule=%s%s", (int)(at - d->pins), d->pins,
+                           each ? "pipedream" : "2bw", rest);
+    for (int k = 0; k < 3; k++)
+        if (rng_draw(aside, 3) == 0)
+            put_pin(d, arena_printf(d->arena, "%s%s", away[k],
+                                    k == 2 || rng_draw(aside, 2) ? "dram" : "nvme"));
+    d->batch = sequences * (each ? 1 : stages + (int)rng_draw(aside, 2));
+    d->flows = true;
+}
+
 static void draw_pins(Draw *d)
 {
     static const int tps[] = {1, 1, 2, 2, 4}, cps[] = {1, 1, 1, 2, 3}, dps[] = {1, 2, 2, 3, 4, 8};
@@ -136,6 +158,8 @@ static void draw_pins(Draw *d)
     }
     draw_stages(d, pp);
     Rng aside = d->rng; /* what follows is drawn as without it */
+    d->batch = 0;
+    draw_flow(d, &aside, pp, mbs * dp);
     bool pairs = strstr(d->pins, "=1f1b") || strstr(d->pins, "=dualpipev");
     if (pairs && rng_draw(&aside, 2))
         put_number(d, "braid", 1);
@@ -143,7 +167,8 @@ static void draw_pins(Draw *d)
                                        "weight_home=dram"};
     if (pairs && rng_draw(&aside, 3) == 0)
         put_pin(d, away[rng_draw(&aside, 3)]);
-    d->batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
+    int64_t batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
+    d->batch = d->flows ? d->batch : batch;
     d->sequence = tp * cp * (1 + draw(d, 3));
     d->sequence = d->sequence < 4 ? 4 * d->sequence : d->sequence;
     if (cp > 1 && chance(d, 50) && pin_known(d->arena, "order=zigzag")) {
@@ -193,6 +218,7 @@ static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
     d->model = model;
     d->ranks = ranks;
     d->recipe = "fp64";
+    d->flows = false;
     draw_pins(d);
     d->spec = (TrialSpec){.rounds = 1 + draw(d, 2),
                           .mask = masks[draw(d, 4)],
@@ -254,19 +280,29 @@ static const char *judge_image(Draw *d, const Plan *plan, const Net *net)
                : arena_printf(d->arena, "image: error %.3g at %s", report.max_error, report.worst);
 }
 
+static const char *judge_static(Draw *d, const Program *program)
+{
+    CheckReport report;
+    Diag *diag = diag_new(d->arena);
+    return program_check(d->arena, program, program_rounds(program), diag, &report)
+               ? NULL
+               : arena_printf(d->arena, "static proof: %s", diag_item(diag, 0)->text);
+}
+
 /* NULL, or what is wrong. One in five is shrunk too. */
 static const char *judge(Draw *d, Plan *plan, const Net *net, double *ret_error)
 {
-    if (getenv("LPLAN_IMAGE") || d->spec.seed % 5 == 0) {
+    if (getenv("LPLAN_IMAGE") || d->flows || d->spec.seed % 5 == 0) {
         const char *wrong = judge_image(d, plan, net);
         if (wrong || getenv("LPLAN_IMAGE"))
             return wrong;
     }
+    if (d->flows) /* a trial knows no stale weights */
+        return judge_static(d, program_build(d->arena, plan, net, NULL, NULL));
     Trial *trial = trial_new(d->arena, plan, net, &d->spec);
-    CheckReport report;
-    Diag *diag = diag_new(d->arena);
-    if (!program_check(d->arena, trial->program, 2, diag, &report))
-        return arena_printf(d->arena, "static proof: %s", diag_item(diag, 0)->text);
+    const char *unsound = judge_static(d, trial->program);
+    if (unsound)
+        return unsound;
     for (uint64_t order = 0; order < 2; order++) {
         const char *where, *drift;
         if (order == 1 && d->spec.seed % 2)
