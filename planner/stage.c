@@ -6,6 +6,7 @@
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
 #include "ir/lower/matrix_row.h"
+#include "planner/stage_tail.h"
 
 static int links_of(const Family *family)
 {
@@ -18,15 +19,6 @@ static int class_of(const Family *family, int link)
 }
 
 /* ---- families ---- */
-
-/* The other choice of the last layers of stages, and of the ends of the chain. */
-typedef struct Tail {
-    const Card *card;  /* per class */
-    bool tied;         /* both ends have one choice: that of the others */
-    TailLinks at;      /* in the cost that is made at the moment, */
-    int end;           /* which the last of its layers has */
-    TailLinks **links; /* per stage: of (first link, end); layers NONE: not asked yet */
-} Tail;
 
 const Card *family_card(const Family *family, int link)
 {
@@ -471,7 +463,7 @@ static bool same_tails(const TailLinks *a, const TailLinks *b)
     return a->layers == b->layers && a->first == b->first && a->last == b->last;
 }
 
-static const StageCost *cost_with(Family *family, int begin, int end, bool together, TailLinks tail)
+const StageCost *stage_cost_with(Family *family, int begin, int end, bool together, TailLinks tail)
 {
     int links = links_of(family);
     StageCost **slot = &family->cost[2 * (begin * (links + 1) + end) + together];
@@ -488,74 +480,12 @@ static const StageCost *cost_with(Family *family, int begin, int end, bool toget
     return *slot;
 }
 
-/* ---- tails ---- */
-
-void family_set_tail(Family *family, const Deck *deck, const Homes *homes)
-{
-    const Net *net = family->deck->net;
-    Card *card = ARENA_ARRAY(family->arena, Card, net->classes.n);
-    Tail *tail = family->tail = ARENA_NEW(family->arena, Tail);
-    *tail = (Tail){.card = card, .links = ARENA_ARRAY(family->arena, TailLinks *, MAX_STAGES)};
-    for (int p = 0; p < net->params.n; p++)
-        tail->tied = tail->tied || net->params.at[p].uses > 1;
-    for (int c = 0; c < net->classes.n; c++) {
-        card[c] = deck->card[c];
-        card[c].cut = homes ? homes : card[c].cut;
-    }
-}
-
-static bool tail_fits(Family *family, int stage, int begin, int end, TailLinks tail)
-{
-    const StageCost *cost = cost_with(family, begin, end, false, tail);
-    return stage_bytes(family, cost, stage) <= family_budget(family) &&
-           stage_fits_far(family, cost, stage);
-}
-
-/* What has room is found by halves: more layers of the tail take more bytes, but that none at all
- * and nothing else leave out what either needs for a while. */
-static TailLinks most_tail(Family *family, int stage, int begin, int end)
-{
-    int links = links_of(family), low = begin > 0 ? begin : 1, high = end < links ? end : links - 1;
-    TailLinks fit = {0};
-    int over = high - low + 1;
-    for (int probe = over - 1; over - fit.layers > 1; probe = (fit.layers + over) / 2) {
-        if (tail_fits(family, stage, begin, end, (TailLinks){.layers = probe}))
-            fit.layers = probe;
-        else
-            over = probe;
-    }
-    TailLinks more = fit;
-    more.last = end == links && !family->tail->tied;
-    fit = more.last && tail_fits(family, stage, begin, end, more) ? more : fit;
-    more = fit;
-    more.first = begin == 0 && !family->tail->tied;
-    return more.first && tail_fits(family, stage, begin, end, more) ? more : fit;
-}
-
-TailLinks family_tail(Family *family, int stage, int first_link, int end_link)
-{
-    Tail *tail = family->tail;
-    if (!tail)
-        return (TailLinks){0};
-    int links = links_of(family), begin = family_begin(family, first_link, end_link),
-        end = end_link - first_link + begin;
-    if (!tail->links[stage]) {
-        tail->links[stage] = ARENA_ARRAY(family->arena, TailLinks, links * (links + 1));
-        for (int i = 0; i < links * (links + 1); i++)
-            tail->links[stage][i].layers = NONE;
-    }
-    TailLinks *known = &tail->links[stage][begin * (links + 1) + end];
-    if (known->layers == NONE)
-        *known = most_tail(family, stage, begin, end);
-    return *known;
-}
-
 static const StageCost *cost_of(Family *family, int stage, int first_link, int end_link,
                                 bool together)
 {
     int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
-    return cost_with(family, begin, end, together,
-                     family_tail(family, stage, first_link, end_link));
+    return stage_cost_with(family, begin, end, together,
+                           family_tail(family, stage, first_link, end_link));
 }
 
 const StageCost *family_stage(Family *family, int stage, int first_link, int end_link)

@@ -104,10 +104,10 @@ Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const
                    int dp, int zero, int shard);
 const Card *family_card(const Family *family, int link);
 /* The last layers of every stage have the cards of another deck, with boundaries that are the same:
- * as many of them as the budget has room for; and then the ends of the chain, where it has room for
- * these too and they share nothing. The deck's parameters have homes of their own, or (NULL) the
- * family's. Not for links of several chunks on a stage, nor for rows that are two in one. Before
- * costs are asked for. */
+ * as many of them as the budget has room for, and the ends of the chain, where they share nothing
+ * and are faster so. The deck's parameters have homes of their own, or (NULL) the family's. Not for
+ * links of several chunks on a stage, nor for rows that are two in one. Before costs are asked for.
+ */
 void family_set_tail(Family *family, const Deck *deck, const Homes *homes);
 /* Those of the stage with these links. */
 TailLinks family_tail(Family *family, int stage, int first_link, int end_link);
