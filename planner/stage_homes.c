@@ -69,8 +69,10 @@ static Area place_area(Arena *scratch, const Family *family, const StageCost *co
     return area;
 }
 
-/* Places of far gradients on the device; the bytes of these and of those in memories between. */
-static Area place_sums(Arena *scratch, const Family *family, int end, StageCost *cost)
+/* Places of far gradients on the device; ret_bytes, by memory: of these and of those in memories
+ * between. */
+static Area place_sums(Arena *scratch, const Family *family, const StageCost *cost, int end,
+                       int64_t *ret_bytes)
 {
     Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
@@ -85,7 +87,7 @@ static Area place_sums(Arena *scratch, const Family *family, int end, StageCost 
                 life[n++] = gradient_life(bucket->group, b, bucket->close_link, bucket->open_link,
                                           end - 1, (Memory)m, bucket->sums.bytes);
         }
-        cost->sums_bytes[m] = lives_place(life, n, offset);
+        ret_bytes[m] = lives_place(life, n, offset);
         for (int i = 0; i < n && m == MEMORY_HBM; i++) {
             area.at[life[i].id] = offset[i];
             area.bytes[life[i].id] = life[i].bytes;
@@ -333,11 +335,16 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
 static HomeRow first_row(Arena *scratch, const Family *family, const StageCost *cost,
                          const Ends *ends, int end, PartKind part)
 {
-    int64_t bytes;
+    int64_t bytes, sums_bytes[MEMORY_COUNT];
     return (HomeRow){.cost = cost,
                      .ends = ends,
                      .weights = place_area(scratch, family, cost, end, true, &bytes),
                      .gradients = place_area(scratch, family, cost, end, false, &bytes),
+                     .sums = place_sums(scratch, family, cost, end, sums_bytes),
+                     .home = family->memory[KEPT_GRADIENTS],
+                     .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                     .homed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .part = part,
                      .forward = part == PART_F,
                      .adds = part == PART_B || part == PART_W,
@@ -454,7 +461,7 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         pairs = pairs || family->order->pairs[s];
     first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
     first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
-    first.sums = place_sums(scratch, family, end, cost);
+    first.sums = place_sums(scratch, family, cost, end, cost->sums_bytes);
     HomeRow row[PART_COUNT], rest[PART_COUNT];
     int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int part = 0; part < PART_COUNT; part++)
