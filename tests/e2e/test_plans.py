@@ -112,7 +112,7 @@ ROWS = [
     # all together
     row("llama", "dp2 tp2 sp zero0"),
     row("llama", "dp2 tp2 pp2 1f1b", steps=LONG),
-    row("llama", "dp2 tp2 sp pp2 1f1b recompute"),
+    row("llama", "dp2 tp2 sp pp2 1f1b recompute 1:recompute=none 3:recompute=none last:recompute=none"),
     row("tied", "dp2 tp2 sp pp2 1f1b zero0"),
     row("gpt2", "dp2 tp2 pp2 gpipe"),
     row("odd", "dp2 tp3", batch=4),
