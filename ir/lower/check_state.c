@@ -33,7 +33,7 @@ static bool in_share(const CellRun *run, const TraceStep *step, const Operand *o
     bool weights = region_find(run->regions, begin, 1)->kind == REGION_FETCHED;
     int64_t at =
         (begin - operand->address) / dtype_bytes(weights ? recipe->weight : recipe->master);
-    if (group->matrix == NONE)
+    if (group->matrix == NONE || at >= bucket->share_elements)
         return at < bucket->share_elements;
     at += bucket_share_begin(trace->program, trace->stage, bucket, trace->coordinate);
     for (int k = 0; k < group->members.n; k++) {
