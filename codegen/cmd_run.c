@@ -107,6 +107,11 @@ int cmd_run(int argc, char **argv)
         diag_help(diag, "lplan build PLAN -o %s makes it", dir);
         return fail(arena, diag, CLI_INPUT);
     }
+    if (launch.hosts && access(launch.hosts, R_OK) != 0) {
+        diag_error(diag, NO_SPAN, "--hosts %s: %s", launch.hosts, strerror(errno));
+        diag_help(diag, "a line a host, as mpirun reads it: node1 slots=8");
+        return fail(arena, diag, CLI_INPUT);
+    }
     const char *text = trainer_describe(arena, launch.trainer);
     launch.ranks = text ? described(text, "\"ranks\":") : -1;
     launch.ranks_per_stage = text ? described(text, "\"ranks_per_stage\":") : -1;

@@ -94,7 +94,8 @@ static _Noreturn void child_run(const Launch *launch, char **command, int err_en
     sigprocmask(SIG_SETMASK, mask, NULL);
     environment_set(launch);
     execvp(command[0], command);
-    dprintf(STDERR_FILENO, "lplan: cannot start %s: %s\n", command[0], strerror(errno));
+    dprintf(STDERR_FILENO, "lplan: cannot start %s: %s%s\n", command[0], strerror(errno),
+            launch->ranks > 1 ? ": install Open MPI, or train in one process with --virtual" : "");
     _exit(127);
 }
 

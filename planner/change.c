@@ -36,7 +36,7 @@ static bool read_value(Diag *diag, const char *key, const char *text, int64_t wa
         if (!str_eq(end, unit[i].text))
             continue;
         double result = value * unit[i].factor * (times ? (double)was : 1.0);
-        if (result < 1 || result > 1e18)
+        if (!(result >= 1 && result <= 1e18)) /* nor is it NaN */
             break;
         *ret = (int64_t)(result + 0.5);
         return true;
@@ -44,6 +44,16 @@ static bool read_value(Diag *diag, const char *key, const char *text, int64_t wa
     diag_error(diag, NO_SPAN, "%s=%s is not a number", key, text);
     diag_help(diag, "write 80GiB, 1e12, or x2 for twice what it was");
     return false;
+}
+
+/* What the reader of clusters does not take, no change makes of one. */
+static bool cluster_holds(const Problem *problem, const char *key, const char *value)
+{
+    Arena *arena = problem->arena;
+    const char *text = json_text(arena, cluster_json(problem->cluster, MEMORY_NVME)),
+               *name = arena_printf(arena, "%s=%s", key, value);
+    JsonDoc *doc = json_parse(arena, problem->diag, name, text, strlen(text));
+    return doc && cluster_read(arena, problem->diag, json_root(doc)) != NULL;
 }
 
 static bool set_field(Diag *diag, const char *key, const char *name, const Field *fields, int n,
@@ -148,9 +158,9 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
     *cluster = *problem->cluster;
     problem->cluster = cluster;
     if (strncmp(key, "device.", 7) == 0)
-        return set_device(problem, key, key + 7, value);
+        return set_device(problem, key, key + 7, value) && cluster_holds(problem, key, value);
     if (strncmp(key, "links.", 6) == 0)
-        return set_link(problem, key, key + 6, value);
+        return set_link(problem, key, key + 6, value) && cluster_holds(problem, key, value);
     if (str_eq(key, "gpus"))
         return set_gpus(problem, pins, key, value);
     if (str_eq(key, "global_batch"))

@@ -98,7 +98,7 @@ static bool sweep(Cli *cli, const Base *base, Columns *columns)
         return vary(cli, base, columns, NULL, NULL);
     char *key = arena_strdup(cli->arena, text);
     char *values = strchr(key, '=');
-    if (!values)
+    if (!values || !values[1])
         return diag_error(cli->diag, NO_SPAN, "--sweep %s has no values; write KEY=a,b,c", key);
     *values++ = '\0';
     for (char *value = values, *next; value && *value; value = next) {

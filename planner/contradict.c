@@ -114,6 +114,22 @@ static bool schedule_fits(Diag *diag, Arena *arena, const Problem *problem, cons
     return micros < 1 || pins_rows(arena, diag, &own, (int)micros) != NULL;
 }
 
+bool micros_fit(Diag *diag, const Problem *problem, const Pins *pins)
+{
+    int64_t mbs = pins->micro_batch > 0 ? pins->micro_batch : MAX_MICRO_BATCH;
+    int64_t others = (int64_t)(pins->tp > 0 ? pins->tp : 1) * (pins->pp > 0 ? pins->pp : 1),
+            most = others < problem->ranks ? problem->ranks / others : 1,
+            ranks = pins->dp > 0 ? pins->dp : most, batch = problem->job.global_batch;
+    if (batch / (mbs * ranks) <= MAX_MICROS)
+        return true;
+    diag_error(diag, NO_SPAN,
+               "a step of %lld sequences is more than %d micro-batches of %lld on dp %lld",
+               (long long)batch, MAX_MICROS, (long long)mbs, (long long)ranks);
+    diag_help(diag, "use a --global-batch of at most %lld, or a larger mbs or dp",
+              (long long)(mbs * ranks * MAX_MICROS));
+    return false;
+}
+
 static bool batch_fits(Diag *diag, const Problem *problem, const Pins *pins)
 {
     long long batch = (long long)problem->job.global_batch, mbs = (long long)pins->micro_batch;
@@ -384,6 +400,8 @@ static bool is_free(const Pins *pins)
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
 {
     Arena *arena = problem->arena;
+    if (!micros_fit(diag, problem, pins))
+        return;
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||

@@ -13,6 +13,8 @@ void say_contradiction(Diag *diag, Search *search, const Problem *problem, const
 bool home_known(Diag *diag, const Cluster *cluster, Memory home, const char *who,
                 const char *without);
 bool memories_known(Diag *diag, const Cluster *cluster, const Pins *pins);
+/* A step has no more than MAX_MICROS; else false, and an error. */
+bool micros_fit(Diag *diag, const Problem *problem, const Pins *pins);
 /* The sequence divides by the pinned cp, and cp by cp_heads; else false, and an error. */
 bool sequence_fits(Diag *diag, const Problem *problem, const Pins *pins);
 /* Ranks that share experts: of a model that has some, as many as divide its data-parallel ranks and

@@ -180,7 +180,7 @@ static bool rounds_whole(const Problem *problem, const Parts *parts, const Plan 
 
 Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant, Net **ret_net)
 {
-    if (!check_pins(problem, pins))
+    if (!micros_fit(problem->diag, problem, pins) || !check_pins(problem, pins))
         return NULL;
     Arena *arena = problem->arena;
     const Parts *parts = parts_new(problem, pins, variant);

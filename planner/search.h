@@ -100,6 +100,8 @@ typedef struct SearchLimits {
 } SearchLimits;
 /* With no family at all (stats.considered and stats.illegal 0) the pins contradict the job. */
 void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret);
+/* Sequences of a micro-batch, where no pin says it, and micro-batches of a step. */
+enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15 };
 /* How many labels the blocks of these pins have, with more than one of them: pins then say which.
  * 1: there is nothing to choose, and their block is NONE; 0: their layers cannot be placed so. */
 int search_labels(Search *search, const Pins *pins);

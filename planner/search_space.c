@@ -4,7 +4,7 @@
 #include "planner/contradict.h"
 #include "planner/parts.h"
 
-enum { MAX_MICRO_BATCH = 32, MAX_MICROS = 1 << 15, MAX_TP = 1024, SEARCHED = 5 };
+enum { MAX_TP = 1024, SEARCHED = 5 };
 
 static bool pinned_to(int64_t pin, int64_t value)
 {

@@ -108,12 +108,36 @@ static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler)
 }
 
 static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *states, int count);
+static void folder_make(const char *path);
+
+/* Where a run will leave its results is tried before the first step, not behind the last. */
+static void outputs_try(const LpSelf *self)
+{
+    const LpOptions *options = self->rank.options;
+    char folder[PATH_BYTES] = ".";
+    struct stat there;
+    if (self->rank.index != 0)
+        return;
+    if (options->save && stat(options->save, &there) == 0 && !S_ISREG(there.st_mode))
+        lp_fail(1, "--save %s: it is there, and no file that weights may replace", options->save);
+    const char *name = options->save ? strrchr(options->save, '/') : NULL;
+    if (name && name - options->save < PATH_BYTES)
+        snprintf(folder, sizeof folder, "%.*s/", (int)(name - options->save), options->save);
+    if (options->save && access(folder, W_OK) != 0)
+        lp_fail(1, "--save %s: cannot write in %s: %s", options->save, folder, strerror(errno));
+    if (options->checkpoint) {
+        folder_make(options->checkpoint);
+        if (access(options->checkpoint, W_OK) != 0)
+            lp_fail(1, "--checkpoint %s: %s", options->checkpoint, strerror(errno));
+    }
+}
 
 int64_t lp_begin(const LpState *states, int count)
 {
     LpSelf *self = lp_self;
     const LpOptions *options = self->rank.options;
     int64_t each = samples_of_step(self->rank.job);
+    outputs_try(self);
     if (!options->resume) {
         lp_load(states[0].parts, states[0].count);
         return 0;

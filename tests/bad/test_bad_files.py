@@ -275,6 +275,14 @@ def rows_of(bench):
     yield from ((f"data: {name}", data, (make, words)) for name, make, words in DATA)
     yield from ((f"checkpoint: {name}", resume, (make, words)) for name, make, words in RESUME)
     yield from ((f"option: {key} {value}", option, (key, value)) for key, value in OPTIONS)
+    def outputs(key, path, words):
+        """Said before a run that would not end."""
+        told = bench.run("--data", "random", "--steps", str(10**9), key, bench.at(path))
+        assert re.search(words, told), f"no {words!r} in {told[:600]!r}"
+
+    yield "a folder for weights", outputs, ("--save", "job", "no file that weights may replace")
+    yield "no folder for weights", outputs, ("--save", "gone/weights", "gone/: No such file")
+    yield "a file for checkpoints", outputs, ("--checkpoint", "good.safetensors/x", "Not a directory")
     yield "names that are words of C", lambda: test_names(bench), ()
     yield "texts of a plan stay out of its trainer", lambda: test_texts(bench), ()
 

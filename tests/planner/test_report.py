@@ -212,6 +212,8 @@ def test_bad_input_and_usage():
             (["plan", *SMALL, "--pin", "mbs=5"], 1, "pin mbs=5 contradicts the batch"),
             (["plan", MODELS / "llama-10m.json", "host", "--gpus", "13"], 1,
              "13 devices cannot share this job"),
+            (["plan", MODELS / "llama-10m.json", "host", "--global-batch", str(2**40), "--pin", "mbs=1"], 1,
+             "more than 32768 micro-batches of 1 on dp 4"),
             (["plan", *SMALL, "--recipe", "fp7"], 1, "unknown recipe fp7"),
             (["plan", *SMALL, "--time-limit", "soon"], 2, "is not a time"),
             (["plan"], 2, "MODEL CLUSTER"),
@@ -458,9 +460,14 @@ def test_whatif():
         assert longer[1]["predicted"]["step_ns"] < longer[0]["predicted"]["step_ns"]
         for wrong, words in [("device.memroy_bytes=1", "did you mean memory_bytes"),
                              ("links.ethernet.latency_ns=1", "names no link"),
-                             ("moon=1", "knows no key"), ("gpus=many", "is not a number")]:
+                             ("moon=1", "knows no key"), ("gpus=many", "is not a number"),
+                             ("links.0.bytes_per_s=nan", "is not a number"),
+                             ("device.flops_f32=1", "expected an integer between 1000000 and"),
+                             ("links.0.half_bytes=1e18", "not 1000000000000000000")]:
             result = run("whatif", path, "--set", wrong)
             assert result.returncode == 1 and words in result.stderr, (wrong, result)
+        assert "more than 32768 micro-batches" in run("whatif", path, "--set", "global_batch=1e15").stderr
+        assert "has no values" in run("whatif", path, "--sweep", "gpus=").stderr
         assert run("whatif", path).returncode == 2
 
 
