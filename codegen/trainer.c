@@ -6,16 +6,37 @@
 #include <string.h>
 
 #include "codegen/target.h"
+#include "ir/plan_parts.h"
 #include "templates/templates.h"
 
-/* "2 stages of 2 (tp 2), " where there is more than one rank. */
+/* "tp 2, dp 4": the ranks of each role, in the order of their atoms. */
+static void put_roles(Str *text, const Mesh *mesh)
+{
+    bool said[ROLE_COUNT] = {false};
+    for (int a = 0; a < mesh->n; a++) {
+        Role role = mesh->atom[a].role;
+        int ranks = 1;
+        for (int b = a; b < mesh->n; b++)
+            ranks *= mesh->atom[b].role == role ? mesh->atom[b].extent : 1;
+        if (!said[role])
+            str_putf(text, "%s%s %d", a ? ", " : "", role_text[role], ranks);
+        said[role] = true;
+    }
+}
+
+/* "2 stages of 2 (tp 2), " where there is more than one rank; what is otherwise in some layers
+ * follows: "(dp 4; layer_2: tp 4)". */
 static const char *mesh_text(Trainer *t)
 {
     const Plan *plan = t->plan;
     Str roles = str_new(t->arena);
-    for (int a = 0; a < plan->mesh.n; a++)
-        str_putf(&roles, "%s%s %d", a ? ", " : "", role_text[plan->mesh.atom[a].role],
-                 plan->mesh.atom[a].extent);
+    put_roles(&roles, &plan->mesh);
+    for (int c = 0; c < t->net->classes.n; c++) {
+        if (mesh_same_roles(t->program->body[c]->mesh, &plan->mesh))
+            continue;
+        str_putf(&roles, "; %s: ", t->class_name[c]);
+        put_roles(&roles, t->program->body[c]->mesh);
+    }
     if (plan->ranks == 1)
         return "";
     return arena_printf(

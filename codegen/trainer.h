@@ -213,7 +213,7 @@ void trainer_print_sums_home(Trainer *t, Emit *out); /* gradient_home() */
 const char *trainer_gradient_at(Trainer *t, const char *at);
 /* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
  * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
- * whole, or of W alone); row: "micro, turns" of it. */
+ * whole, or of W alone); row: "micro, stay" of it. */
 bool trainer_spills(const Trainer *t);
 void trainer_print_spills(Trainer *t, Emit *out, int stage);
 void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link,

@@ -21,7 +21,7 @@ static bool shifts(const Entry *e)
 static bool is_later(const Entry *a, const Entry *b, int micro, int index)
 {
     if (a->kind != b->kind || a->ahead != b->ahead || a->part != b->part || a->chunk != b->chunk ||
-        shifts(a) != shifts(b) || a->resumes != b->resumes || a->turns != b->turns ||
+        shifts(a) != shifts(b) || a->resumes != b->resumes || a->stays != b->stays ||
         a->braids != b->braids || a->braided != b->braided)
         return false;
     bool message = a->kind == ENTRY_SEND || a->kind == ENTRY_RECV;
@@ -93,7 +93,7 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     const char *resumes = !stage_fetches(&t->program->stage[s]) ? ""
                           : entry->resumes                      ? ", true"
                                                                 : ", false";
-    const char *turns = !trainer_spills(t) ? "" : entry->turns ? ", true" : ", false";
+    const char *stay = trainer_spills(t) ? arena_printf(t->arena, ", %d", entry->stays) : "";
     switch (entry->kind) {
     case ENTRY_COMPUTE: {
         if (entry->braids)
@@ -107,7 +107,7 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
         emit_line(out, "%s_%s(s, %s%s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
-                  loads && !t->program->flows ? "step, " : "", micro, resumes, turns);
+                  loads && !t->program->flows ? "step, " : "", micro, resumes, stay);
         break;
     }
     case ENTRY_SEND:
@@ -212,9 +212,7 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
                   !stage_fetches(&t->program->stage[s]) ? ""
                   : entry->resumes                      ? ", true"
                                                         : ", false",
-                  !trainer_spills(t) ? ""
-                  : entry->turns     ? ", true"
-                                     : ", false");
+                  trainer_spills(t) ? arena_printf(t->arena, ", %d", entry->stays) : "");
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

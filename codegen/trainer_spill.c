@@ -157,9 +157,9 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
     const Chunk *chunk = &t->program->stage[s].chunk[c];
     int lane = hop_stream(near, in) - STREAM_COPY_IN;
     bool numbered = false;
-    emit_open_function(out, "static void %s(State *s, int link, int micro, bool turns%s)",
+    emit_open_function(out, "static void %s(State *s, int link, int micro, int stay%s)",
                        hop_name(t, s, c, near, in), t->split ? ", bool whole" : "");
-    emit_line(out, "if (turns && link >= %d)", chunk->end - SPILL_STAYS);
+    emit_line(out, "if (link >= %d - stay)", chunk->end);
     emit_line(out, "    return;");
     print_hop_waits(t, out, s, chunk, lane);
     emit_line(out, "LpEvent *event = &s->spill[%s][link];", lane_name[lane]);
@@ -189,7 +189,7 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
 
 static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in, const char *link)
 {
-    emit_line(out, "%s(s, %s, micro, turns%s);", hop_name(t, s, c, near, in), link,
+    emit_line(out, "%s(s, %s, micro, stay%s);", hop_name(t, s, c, near, in), link,
               t->split ? in ? ", whole" : ", true" : "");
 }
 
@@ -198,8 +198,10 @@ static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in
 static void print_leave(Trainer *t, Emit *out, int s, int c)
 {
     const Chunk *chunk = &t->program->stage[s].chunk[c];
-    emit_comment(out, "What a link has saved leaves for its home.");
-    emit_open_function(out, "static void %s_leave(State *s, int link, int micro, bool turns)",
+    emit_comment(
+        out,
+        "What a link has saved leaves for its home, but for the last `stay` links of the row.");
+    emit_open_function(out, "static void %s_leave(State *s, int link, int micro, int stay)",
                        trainer_chunk(t, s, c));
     print_call(t, out, s, c, MEMORY_HBM, false, "link");
     for (int near = MEMORY_DRAM; near < (int)home_of(t); near++) {
@@ -224,7 +226,7 @@ static void print_return(Trainer *t, Emit *out, int s, int c)
 {
     const Chunk *chunk = &t->program->stage[s].chunk[c];
     emit_comment(out, "What a link has saved comes back, some links ahead of it.");
-    emit_open_function(out, "static void %s_return(State *s, int link, int micro, bool turns%s)",
+    emit_open_function(out, "static void %s_return(State *s, int link, int micro, int stay%s)",
                        trainer_chunk(t, s, c), t->split ? ", bool whole" : "");
     emit_open(out, "if (link == %d)", chunk->end - 1);
     for (int near = (int)home_of(t) - 1; near >= 0; near--)

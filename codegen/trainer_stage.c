@@ -91,7 +91,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     print_ahead(t, out, pass, begin, end);
     int own = (int)(pass->chunk - stage->chunk);
     if (backward)
-        trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, turns");
+        trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, stay");
     if (pass_adds(t, pass))
         trainer_print_sums_in(t, out, pass->s, pass->chunk, link);
     for (int which = pass->first; which <= pass->last; which++) {
@@ -104,7 +104,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
                   name, at, t->takes_first[class][which] ? ", first" : "");
     }
     if (!backward)
-        trainer_print_leave(t, out, pass->s, own, link, "micro, turns");
+        trainer_print_leave(t, out, pass->s, own, link, "micro, stay");
     if (closes && (stage_scatters(stage) || stage_sums(stage))) {
         emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
     } else if (closes) {
@@ -248,8 +248,10 @@ static const char *begin_text(Trainer *t, const Copy *copy, int axis)
     const AtomList *list = &copy->place.shard[axis];
     if (list->n == 0)
         return "0";
-    return arena_printf(t->arena, "s->index[%s] * %lld", trainer_list(t, list, false),
-                        (long long)copy->local[axis]);
+    const char *index = trainer_list(t, list, false);
+    if (copy->local[axis] == 1)
+        return arena_printf(t->arena, "s->index[%s]", index);
+    return arena_printf(t->arena, "s->index[%s] * %lld", index, (long long)copy->local[axis]);
 }
 
 /* A shard of a sequence that is dealt out: where each of its runs begins, or the part of a run that
@@ -361,7 +363,7 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     emit_open_function(out, "static void %s_%s(State *s, %sint micro%s%s)", name, part,
                        forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
                                                                                  : "",
-                       fetches ? ", bool resumes" : "", trainer_spills(t) ? ", bool turns" : "");
+                       fetches ? ", bool resumes" : "", trainer_spills(t) ? ", int stay" : "");
     emit_line(out, "const LpSlots at = %s;", trainer_slots(t, pass->s, own, "micro", !forward));
     bool sums = pass_adds(t, pass) && stage_sums(stage);
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)) || sums)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codegen/trainer.h"
+#include "ir/plan_parts.h"
 
 bool path_communicates(const Path *path)
 {
@@ -22,15 +23,25 @@ static bool stage_communicates(const StageProgram *stage, bool gather)
     return false;
 }
 
-static void put_atoms(Trainer *t, Str *str, AtomSet atoms)
+static void put_atoms(const Mesh *mesh, Str *str, AtomSet atoms)
 {
     bool said[ROLE_COUNT] = {false};
-    for (int a = 0; a < t->plan->mesh.n; a++) {
-        Role role = t->plan->mesh.atom[a].role;
+    for (int a = 0; a < mesh->n; a++) {
+        Role role = mesh->atom[a].role;
         if ((atoms >> a & 1) && !said[role])
             str_putf(str, " %s", role_text[role]);
         said[role] = said[role] || (atoms >> a & 1);
     }
+}
+
+/* The roles that the atoms of a group have: in its layers where these agree, else in most. */
+static const Mesh *group_mesh(const Trainer *t, const StageProgram *stage, const Group *group)
+{
+    const Mesh *mesh = stage->link[group->members.at[0].link].body->mesh;
+    for (int k = 1; k < group->members.n; k++)
+        if (!mesh_same_roles(stage->link[group->members.at[k].link].body->mesh, mesh))
+            return &t->plan->mesh;
+    return mesh;
 }
 
 /* Weights are stored in 16 bits: what is gathered may be they, or fp32 gradients. */
@@ -190,19 +201,20 @@ static void print_paths(Trainer *t, Emit *out, int s, bool gather)
                                      : "LP_F32";
         print_path(t, &moves, path, dtype, narrow ? " * width" : "");
         Str why = str_new(t->arena);
+        const Mesh *mesh = group_mesh(t, stage, group);
         if (group->sharded) {
             str_put(&why, "split over");
-            put_atoms(t, &why, group->sharded);
+            put_atoms(mesh, &why, group->sharded);
         } else {
             str_put(&why, "whole");
         }
         if (group->partial) {
             str_put(&why, "; sums partial over");
-            put_atoms(t, &why, group->partial);
+            put_atoms(mesh, &why, group->partial);
         }
         if (group->share.n) {
             str_put(&why, "; optimizer cut over");
-            put_atoms(t, &why, list_set(&group->share));
+            put_atoms(mesh, &why, list_set(&group->share));
         }
         out->depth--;
         emit_line_comment(out, arena_printf(t->arena, "case %d:", g), why.at);

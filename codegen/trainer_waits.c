@@ -90,7 +90,7 @@ void trainer_print_waits(Trainer *t, Emit *out, const Place *place, const char *
 bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
 {
     const StageProgram *program = &t->program->stage[stage];
-    bool own = false, other = false;
+    bool own = false, other = false, buckets = true;
     for (int b = 0; b < program->buckets.n; b++) {
         const Event *events;
         Place place = {.kind = kind, .stage = stage, .index = b};
@@ -104,10 +104,11 @@ bool trainer_bucket_waits(Trainer *t, Emit *out, int stage, PlaceKind kind)
             bool mine = events[i].kind == kind_of && events[i].bucket == b;
             own = own || mine;
             other = other || !mine;
+            buckets = buckets && events[i].kind == EVENT_BUCKET;
         }
     }
-    if (!other)
-        return own;
+    if (!other || (kind == PLACE_NORM && buckets)) /* the norm reads one bucket after the other */
+        return own || other;
     for (int b = 0; b < program->buckets.n; b++) {
         Place place = {.kind = kind, .stage = stage, .index = b};
         trainer_print_waits(t, out, &place, NULL);

@@ -294,6 +294,8 @@ static void walk_rank(Waits *waits, int stage, int coordinate, bool evaluates)
                 break;
             }
         }
+        if (step->kind == STEP_WORLD && !waits->program->flows)
+            continue; /* waited for where it is issued */
         Flying *flying = &vec_push(scratch, &own->steps);
         *flying = (Flying){event_of(waits->program, step),
                            number_of(waits->program, step),

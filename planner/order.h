@@ -24,7 +24,7 @@ typedef struct OrderRow {
     int16_t stage, chunk;
     PartKind part;
     Begins begins;
-    bool turns; /* as Entry.turns: a whole backward behind its forward, or the other way round */
+    bool turns; /* a whole backward behind its forward, or the other way round */
     int32_t micro;
     int8_t pair;    /* 1: it and the next one run as one; 2: it is that next one */
     int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */

@@ -15,7 +15,7 @@ SpillRun *spill_run_behind(Arena *scratch, const SpillRun *before, int64_t clock
  * brings is what the forward before that one has taken away. */
 void spill_run_follow(SpillRun *run, const SpillRun *forward);
 /* A link of a row would begin at `clock`: when its block is there, or free. turns: as
- * Entry.turns. */
+ * OrderRow.turns. */
 int64_t spill_run_begin(SpillRun *run, PartKind part, bool turns, int link, int64_t clock);
 /* It would end at `clock`: when it does. */
 int64_t spill_run_end(SpillRun *run, PartKind part, bool turns, int link, int64_t clock);

@@ -236,7 +236,8 @@ void flow_put_evaluations(Program *program)
                                entry.message == MSG_ACTIVATION;
                 if (turn + entry.ahead != 0 || (!row && !message))
                     continue;
-                entry.resumes = entry.turns = entry.braids = false;
+                entry.resumes = entry.braids = false;
+                entry.stays = row ? stage->chunk[entry.chunk].end : 0; /* nobody reads them */
                 entry.ahead = 0;
                 vec_push(program->arena, &stage->evaluation) = entry;
             }

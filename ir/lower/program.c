@@ -570,7 +570,7 @@ Program *program_build_passes(Arena *arena, const Plan *plan, const Net *net,
         make_tables(program, schedule, times);
     program_add_pairings(program);
     mark_resumed(program);
-    spill_mark_turns(program);
+    spill_mark_stays(program);
     flow_put_evaluations(program);
     close_buckets(program);
     dump = pass_dump(passes, PASS_SCHEDULE, "tables");

@@ -41,8 +41,8 @@ typedef struct Entry {
     bool braided; /* and this is that one: its Steps stand with those of the entry before */
     bool resumes; /* compute: begins at the link where the row before it ended, whose gathered
                      weights are still there */
-    bool turns;   /* compute: the next row of the stage is the whole backward of this forward, or
-                     the row before it was this forward's */
+    int stays;    /* compute: the last links of the chunk whose saved values stay on the device,
+                     though they live elsewhere (spill.h) */
     int ahead; /* it is of a step so many later than the turn of the table (schedule.h); < 0: of an
                   earlier one */
 } Entry;

@@ -29,7 +29,7 @@ Life spill_life(int link, Memory memory, int64_t bytes)
 
 bool spill_stays(const StageProgram *stage, const Entry *entry, int link)
 {
-    return entry->turns && link >= stage->chunk[entry->chunk].end - SPILL_STAYS;
+    return link >= stage->chunk[entry->chunk].end - entry->stays;
 }
 
 bool spill_in_row(const Entry *entry, SavedKind kind)
@@ -51,7 +51,7 @@ int64_t spill_address(const Program *program, const StageProgram *stage, int lin
     return ring->base + ring->stride * ring_slot(ring, number, back) + offset;
 }
 
-void spill_mark_turns(Program *program)
+void spill_mark_stays(Program *program)
 {
     if (program->plan->memory[KEPT_SAVED] == MEMORY_HBM)
         return; /* nobody asks */
@@ -65,7 +65,7 @@ void spill_mark_turns(Program *program)
                 before->chunk == entry->chunk && before->micro == entry->micro &&
                 before->ahead == entry->ahead &&
                 !chunk_meets_itself(&program->stage[s], entry->chunk))
-                before->turns = entry->turns = true;
+                before->stays = entry->stays = SPILL_STAYS;
             before = entry;
         }
     }

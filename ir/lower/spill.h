@@ -10,11 +10,11 @@
  *     F: link ─► block ─ copy out ─► ring            (m behind, for the hop out of memory m)
  *     B: link ◄─ block ◄─ copy in ── ring            (m + 1 ahead)
  *
- * Where backward follows at once upon the forward of its micro-batch (`Entry.turns`), the blocks of
- * the last links stay where they are. Where a forward and a backward of one chunk run as one row,
- * the places of either are their own, and no block stays. What I makes for W stays on the device,
- * for it does not live long; so does what waits at the edge of a chunk. (Rhu et al., vDNN, 2016;
- * Ren et al., ZeRO-Offload, 2021.) */
+ * Where backward follows at once upon the forward of its micro-batch, the blocks of the last links
+ * stay where they are (`Entry.stays`); in an evaluation all do, for nobody reads them. Where a
+ * forward and a backward of one chunk run as one row, the places of either are their own, and no
+ * block stays. What I makes for W stays on the device, for it does not live long; so does what
+ * waits at the edge of a chunk. (Rhu et al., vDNN, 2016; Ren et al., ZeRO-Offload, 2021.) */
 #ifndef LPLAN_IR_LOWER_SPILL_H
 #define LPLAN_IR_LOWER_SPILL_H
 
@@ -23,9 +23,9 @@
 
 enum { SPILL_STAYS = 3 }; /* links whose places on the device differ */
 
-/* Fills Entry.turns of all tables: whole backwards that are the next row of their stage after their
- * forward. */
-void spill_mark_turns(Program *program);
+/* Fills Entry.stays of all tables: for whole backwards that are the next row of their stage after
+ * their forward, and these. */
+void spill_mark_stays(Program *program);
 /* Do blocks of this kind travel? */
 bool spill_kind(const Program *program, SavedKind kind);
 /* Bytes of a link's block as hops carry it: in grains where its home is a file. */
