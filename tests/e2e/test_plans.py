@@ -108,7 +108,7 @@ ROWS = [
     row("tied", "pp3 zbv layers=0+1+1+1+1+0", batch=5),
     # two rows in one: of two chunks, with weights' rows apart; of one; what is drawn, of both
     row("gpt2", "tp2 pp2 dualpipev braid=1"),
-    row("moe", "dp2 pp2 ep=2 zero2 dualpipev braid=1"),
+    row("moe", "dp2 pp2 ep=2 zero3 dualpipev braid=1"),
     # all together
     row("llama", "dp2 tp2 sp zero0"),
     row("llama", "dp2 tp2 pp2 1f1b", steps=LONG),
