@@ -327,7 +327,7 @@ static void test_steps_find_their_blocks(void **state)
         {tiny_llama, NULL, 4, 4, 6, "tp=2,dp=2,zero=1,mbs=1,optimizer_home=nvme", "fp64 muon", 0},
         {"tests/e2e/models/moe.json", NULL, 4, 4, 8, "tp=1,dp=4,mbs=1,1:tp=4:dp=1", "fp64 muon", 0},
         {"tests/e2e/models/moe.json", NULL, 4, 4, 8, "tp=2,dp=2,mbs=1,ep=1,etp=4", "fp64 muon", 0},
-        {NULL}};
+        {.model = NULL}};
     for (const PlanCase *what = cases; what->model; what++) {
         Arena *arena = arena_new("blocks");
         CheckReport report;
