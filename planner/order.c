@@ -101,6 +101,14 @@ int64_t order_ready(const OrderTimes *times, const OrderRow *row, const int64_t 
     return num_larger(ready, received(times, &row[1], end) - times->pair_lead[row->chunk]);
 }
 
+void order_least_pairs(int chunks, OrderTimes *times)
+{
+    for (int c = 0; c < chunks; c++) {
+        times->pair[c] = times->pair_forward[c] = times->time[PART_F][c];
+        times->pair_lead[c] = INT64_MAX / 4;
+    }
+}
+
 int64_t order_length(const OrderTimes *times, const OrderRow *row)
 {
     int chunk = row[row->pair == 2 ? -1 : 0].chunk;

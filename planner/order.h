@@ -62,6 +62,9 @@ typedef struct OrderTimes {
     int64_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
 } OrderTimes;
 
+/* Of two rows in one no more than any plan's, where lengths of single rows are: as long as the
+ * forward alone, and not waiting for what the backward receives. */
+void order_least_pairs(int chunks, OrderTimes *times);
 /* Of a row; where two run as one the second has what is left when the first has ended. */
 int64_t order_length(const OrderTimes *times, const OrderRow *row);
 /* When what it receives is there; where two run as one, when both may begin. */

@@ -218,7 +218,9 @@ static void bound_by_rows(Run *run, HeapItem item)
     } else {
         item.level = LEVEL_ROWS;
         if (few && !flows) {
-            int64_t rows = chunk_rows_bound(scratch, work, run->problem, &tail, order, cut, n);
+            LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, run->problem->net->chain.n + 1);
+            work_sums(work, run->problem, &tail, sum);
+            int64_t rows = chunk_rows_bound(scratch, run->problem, &tail, order, sum, cut, n);
             item.bound = num_larger(item.bound, rows + end_bound(run, pins));
         }
         heap_push(&run->heap, item);
@@ -284,6 +286,24 @@ static bool mix_settled(Run *run, HeapItem *item, Solved solved)
     return item->bound >= below_for(run, item->rank);
 }
 
+/* The rows of the schedule, each as long as its cards at least. */
+static int64_t deck_rows(Run *run, const Pins *pins, const Deck *deck)
+{
+    int links = deck->net->chain.n;
+    Arena *scratch = arena_new("sums");
+    LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, links + 1);
+    deck_sums(pins, deck, sum);
+    int64_t rows = rows_bound(run, pins, sum[links].ns[PART_F] + sum[links].ns[PART_B]);
+    if (!pins_plain(pins) && !pins_flow(pins)) {
+        ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
+        int n = chunk_cuts(run->problem, pins, cut);
+        const Order *order = search_order(run->search, pins);
+        rows = num_larger(rows, chunk_rows_bound(scratch, run->problem, pins, order, sum, cut, n));
+    }
+    arena_free(scratch);
+    return rows;
+}
+
 /* Cards: the work of all links as they are placed. */
 static bool bound_by_deck(Run *run, HeapItem item)
 {
@@ -296,15 +316,13 @@ static bool bound_by_deck(Run *run, HeapItem item)
         return false;
     if (mix && mix_settled(run, &item, SOLVED_BOTH))
         return true;
-    const Net *net = deck->net;
-    int64_t work = 0, norm = run->problem->cluster->device.launch_ns, update = 0;
-    for (int i = 0; i < net->chain.n && !mix; i++)
-        work += card_least_ns(&deck->card[net->chain.at[i].class], pins->braid > 0);
+    int64_t rows = 0, norm = run->problem->cluster->device.launch_ns, update = 0;
+    if (!mix)
+        rows = deck_rows(run, pins, deck);
     if (!flows && !mix)
         update =
             deck_update_ns(pins, deck) - work_update_ns(&run->search->work, run->problem, pins);
-    int64_t bound =
-        rows_bound(run, pins, work) + norm + end_bound(run, pins) + num_larger(update, 0);
+    int64_t bound = rows + norm + end_bound(run, pins) + num_larger(update, 0);
     item.bound = bound > item.bound ? bound : item.bound;
     item.level = LEVEL_CARDS;
     heap_push(&run->heap, item);
@@ -360,16 +378,20 @@ static void settle_chunks(Run *run, HeapItem *item)
     Family *family = item->family;
     CutStats stats = {.complete = true};
     Arena *scratch = arena_new("chunks");
-    Cuts cuts =
-        chunk_best(scratch, pins, family, below_for(run, item->rank), end_bound(run, pins), &stats);
+    LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, family->deck->net->chain.n + 1);
+    deck_sums(pins, family->deck, sum);
+    Cuts cuts = chunk_best(scratch, pins, family, sum, below_for(run, item->rank),
+                           end_bound(run, pins), &stats);
     arena_free(scratch);
     if (cuts.step_ns < INT64_MAX) {
         count_plans(run, item, &stats);
         keep_best(run, pins, item->rank, family, &cuts);
-        return;
+    } else if (stats.bound < INT64_MAX) {
+        run->result->stats.cut_bound++;
+    } else {
+        run->result->stats.cut_memory++;
+        note_tightest(run, pins, family);
     }
-    run->result->stats.cut_memory++;
-    note_tightest(run, pins, family);
 }
 
 /* The least maximum of busy paths over all cuts that fit, and a plan that attains it: incumbents

@@ -54,6 +54,29 @@ int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret)
 
 /* ---- bounds ---- */
 
+LinkSum card_least(const Card *card, bool braided)
+{
+    const CardSegment *list[PART_COUNT] = {
+        [PART_F] = &card->forward, [PART_I] = &card->backward, [PART_W] = &card->weight};
+    LinkSum least = {{0}};
+    for (int part = 0; part < PART_COUNT; part++) {
+        const CardSegment *at = list[part];
+        if (at) /* others may hide the rest */
+            least.ns[part] = braided ? at->compute_ns : at->ns < at->next_ns ? at->ns : at->next_ns;
+    }
+    least.ns[PART_B] = least.ns[PART_I] + least.ns[PART_W];
+    return least;
+}
+
+void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret)
+{
+    for (int i = 0; i < deck->net->chain.n; i++) {
+        LinkSum own = card_least(&deck->card[deck->net->chain.at[i].class], pins->braid > 0);
+        for (int part = 0; part < PART_COUNT; part++)
+            ret[i + 1].ns[part] = ret[i].ns[part] + own.ns[part];
+    }
+}
+
 /* The stage that is done last when each works without a break from the first forward row that can
  * reach it: forward[c] and all[c] are the rows of a chunk in forward, of one micro-batch, and all
  * of a step. */
@@ -73,32 +96,38 @@ static int64_t busiest_ns(const Order *order, const int64_t *forward, const int6
     return most;
 }
 
-int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *problem, const Pins *pins,
-                         const Order *order, const ChunkCut *cut, int n)
+/* The same by sums over links alone. */
+static int64_t summed_ns(const Order *order, const int *first_link, const LinkSum *sum)
+{
+    int64_t forward[MAX_CHUNKS], all[MAX_CHUNKS];
+    for (int c = 0; c < order->chunks; c++) {
+        const int64_t *low = sum[first_link[c]].ns, *high = sum[first_link[c + 1]].ns;
+        int64_t back = order->splits ? high[PART_I] - low[PART_I] + high[PART_W] - low[PART_W]
+                                     : high[PART_B] - low[PART_B];
+        forward[c] = high[PART_F] - low[PART_F];
+        all[c] = order->micros * (forward[c] + back);
+    }
+    return busiest_ns(order, forward, all);
+}
+
+int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
+                         const Order *order, const LinkSum *sum, const ChunkCut *cut, int n)
 {
     int64_t least = INT64_MAX, last = 0;
     OrderTimes *shortest = ARENA_NEW(scratch, OrderTimes);
-    int links = problem->net->chain.n;
-    int64_t(*sum)[PART_COUNT] = arena_array(scratch, (size_t)links + 1, sizeof *sum);
-    work_sums(work, problem, pins, sum);
     for (int i = 0; i < n; i++) {
         int first_link[MAX_CHUNKS + 1];
-        int64_t forward[MAX_CHUNKS], all[MAX_CHUNKS];
         chunk_links(problem, pins, &cut[i], first_link);
-        for (int c = 0; c < order->chunks; c++) {
-            int64_t own[PART_COUNT];
+        for (int c = 0; c < order->chunks; c++)
             for (int part = 0; part < PART_COUNT; part++) {
                 int64_t *at = &shortest->time[part][c];
-                own[part] = sum[first_link[c + 1]][part] - sum[first_link[c]][part];
-                *at = i == 0 || own[part] < *at ? own[part] : *at;
+                int64_t own = sum[first_link[c + 1]].ns[part] - sum[first_link[c]].ns[part];
+                *at = i == 0 || own < *at ? own : *at;
             }
-            int64_t back = order->splits ? own[PART_I] + own[PART_W] : own[PART_B];
-            forward[c] = own[PART_F];
-            all[c] = order->micros * (own[PART_F] + back);
-        }
-        int64_t busiest = busiest_ns(order, forward, all);
+        int64_t busiest = summed_ns(order, first_link, sum);
         least = busiest < least ? busiest : least;
     }
+    order_least_pairs(order->chunks, shortest);
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
     order_simulate(order, shortest, end);
     for (int i = 0; i < order->n; i++)
@@ -106,7 +135,7 @@ int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *proble
     return num_larger(last, least);
 }
 
-/* The same of these cuts with the lengths of their rows, of which a step has so many. */
+/* That stage with the lengths of rows as the family has them, of which a step has so many. */
 static int64_t busy_ns(Family *family, const int *first_link, const int32_t (*rows)[MAX_CHUNKS])
 {
     int64_t all[MAX_CHUNKS];
@@ -134,8 +163,8 @@ static bool cuts_fit_devices(Family *family, Cuts *cuts)
     return fits && cuts->bytes <= family_budget(family);
 }
 
-Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
-                CutStats *stats)
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const LinkSum *sum, int64_t below,
+                int64_t tail, CutStats *stats)
 {
     const Order *order = family->order;
     const Problem *problem = family->problem;
@@ -143,22 +172,32 @@ Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below,
     int n = chunk_cuts(problem, pins, cut);
     int64_t *bound = ARENA_ARRAY(scratch, int64_t, n + 1),
             *end = ARENA_ARRAY(scratch, int64_t, order->n);
+    bool *exact = ARENA_ARRAY(scratch, bool, n + 1); /* by the lengths of its rows */
     int32_t(*rows)[MAX_CHUNKS] = arena_array(scratch, PART_COUNT, sizeof *rows);
     Cuts best = {.step_ns = INT64_MAX}, at;
     for (int i = 0; i < order->n; i++)
         rows[order->row[i].part][order->row[i].chunk]++;
     for (int i = 0; i < n; i++) {
         chunk_links(problem, pins, &cut[i], at.first_link);
-        bound[i] = order->turn ? 0 : busy_ns(family, at.first_link, rows) + tail;
+        bound[i] = order->turn ? 0 : summed_ns(order, at.first_link, sum) + tail;
+        exact[i] = order->turn || pins->braid > 0; /* two rows in one are shorter */
     }
-    for (int left = n; left > 0; left--) {
+    stats->bound = INT64_MAX;
+    for (;;) {
         int next = 0;
         for (int i = 1; i < n; i++)
             next = bound[i] < bound[next] ? i : next;
-        if (bound[next] >= below && stats->simulated > 0)
+        if (n == 0 || bound[next] >= below) {
+            stats->bound = n == 0 ? INT64_MAX : bound[next];
             break;
-        bound[next] = INT64_MAX;
+        }
         chunk_links(problem, pins, &cut[next], at.first_link);
+        if (!exact[next]) {
+            exact[next] = true;
+            bound[next] = num_larger(bound[next], busy_ns(family, at.first_link, rows) + tail);
+            continue;
+        }
+        bound[next] = INT64_MAX;
         if (!cuts_fit_devices(family, &at))
             continue;
         stats->simulated++;

@@ -48,9 +48,12 @@ void work_rows(const Work *work, const Problem *problem, const Pins *pins, const
                OrderTimes *ret);
 /* Ns of the products of the update on the rank that has most of them: at least its share. */
 int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins);
-/* Per link, ns of all links before it, of each part alone; links + 1 of them. */
-void work_sums(const Work *work, const Problem *problem, const Pins *pins,
-               int64_t (*ret)[PART_COUNT]);
+/* Ns of all links of the chain before a link, of each part alone: never more than a row has. */
+typedef struct LinkSum {
+    int64_t ns[PART_COUNT];
+} LinkSum;
+/* By their work; links + 1 of them, the first of which is 0. */
+void work_sums(const Work *work, const Problem *problem, const Pins *pins, LinkSum *ret);
 /* The least makespan of `micros` passes through `stages` stages that share `work` as suits best:
  * stages before the busiest have to run once before it begins. */
 int64_t pipeline_bound(int64_t work, int stages, int64_t micros);
@@ -78,7 +81,7 @@ bool pins_mix(const Pins *pins);
 /* The pins of its tail alone; of the others alone. Of a family that is no mix: its own. */
 Pins pins_of_tail(const Pins *pins);
 Pins pins_of_base(const Pins *pins);
-/* A pass over one link, forward and backward, at least; braided: what others cannot hide. */
+/* A pass over one link, forward and backward, at least (card_least). */
 int64_t card_least_ns(const Card *card, bool braided);
 /* Ns of all links of a mix for one micro-batch, at least, when the stages of the order hold them in
  * the budget; INT64_MAX when they cannot. By work alone, by the cards of its tail (of whatever
@@ -167,13 +170,18 @@ enum { MAX_CHUNK_CUTS = 4 * MAX_CHUNKS + 4 };
 int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret);
 void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
                  int *ret_first_link);
+/* A pass over one link in each part, at least; braided: what others cannot hide. */
+LinkSum card_least(const Card *card, bool braided);
+/* LinkSums by cards. */
+void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret);
 /* No plan of these cuts has its last row end before: the shortest rows that any of them has, in the
  * schedule's order; and the busiest stage, where that is shortest. */
-int64_t chunk_rows_bound(Arena *scratch, const Work *work, const Problem *problem, const Pins *pins,
-                         const Order *order, const ChunkCut *cut, int n);
-/* The best of them that fits, if it is faster than `below`, else one that fits; step_ns INT64_MAX
- * when none does. `tail`: what follows the last row at least. */
-Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, int64_t below, int64_t tail,
-                CutStats *stats);
+int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
+                         const Order *order, const LinkSum *sum, const ChunkCut *cut, int n);
+/* The best of them that fits, if one may be faster than `below`; step_ns INT64_MAX when none was
+ * simulated, and then stats->bound what those take that might fit, or INT64_MAX when none does.
+ * `sum`: by cards. `tail`: what follows the last row at least. */
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const LinkSum *sum, int64_t below,
+                int64_t tail, CutStats *stats);
 
 #endif

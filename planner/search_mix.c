@@ -38,13 +38,8 @@ Pins pins_of_base(const Pins *pins)
 
 int64_t card_least_ns(const Card *card, bool braided)
 {
-    const CardSegment *list[] = {&card->forward, &card->backward, &card->weight};
-    int64_t ns = 0;
-    for (int l = 0; l < BODY_LISTS; l++) {
-        int64_t least = list[l]->ns < list[l]->next_ns ? list[l]->ns : list[l]->next_ns;
-        ns += braided ? list[l]->compute_ns : least; /* others may hide the rest */
-    }
-    return ns;
+    LinkSum least = card_least(card, braided);
+    return least.ns[PART_F] + least.ns[PART_B];
 }
 
 /* Without what it is handed, which the first of a stage has elsewhere. */

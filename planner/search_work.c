@@ -295,11 +295,7 @@ void work_rows(const Work *work, const Problem *problem, const Pins *pins, const
             ret->time[PART_W][c] += time[class][PART_W];
             ret->time[PART_B][c] += time[class][PART_I] + time[class][PART_W] + time[class][PART_B];
         }
-    /* two rows take at least the one's work, and may not wait for what the other receives */
-    for (int c = 0; c < pins_chunks(pins); c++) {
-        ret->pair[c] = ret->pair_forward[c] = ret->time[PART_F][c];
-        ret->pair_lead[c] = INT64_MAX / 4;
-    }
+    order_least_pairs(pins_chunks(pins), ret);
 }
 
 int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pins)
@@ -314,18 +310,17 @@ int64_t work_update_ns(const Work *work, const Problem *problem, const Pins *pin
                        flops);
 }
 
-void work_sums(const Work *work, const Problem *problem, const Pins *pins,
-               int64_t (*ret)[PART_COUNT])
+void work_sums(const Work *work, const Problem *problem, const Pins *pins, LinkSum *ret)
 {
     const WorkForm *form = form_for(work, pins);
     int64_t time[MAX_CLASSES][PART_COUNT] = {{0}};
     class_times(form, problem, pins, time);
     for (int i = 0; i < form->net->chain.n; i++) {
         int class = form->net->chain.at[i].class;
-        memcpy(ret[i + 1], ret[i], sizeof ret[i]);
+        ret[i + 1] = ret[i];
         for (int part = 0; part < PART_COUNT && class < MAX_CLASSES; part++) {
             int64_t more = part == PART_B ? time[class][PART_I] + time[class][PART_W] : 0;
-            ret[i + 1][part] += time[class][part] + more;
+            ret[i + 1].ns[part] += time[class][part] + more;
         }
     }
 }
