@@ -255,9 +255,9 @@ static void walk_new(const Tree *tree, const Bucket *bucket, Walk *walk)
         walk_add(tree, walk, bucket, &tree->messages.at[bucket->in.at[m]]);
 }
 
-static void walk_next(Walk *walk)
+static void walk_step(Walk *walk, int fastest)
 {
-    for (int i = walk->n - 1; i >= 0; i--) {
+    for (int i = fastest; i >= 0; i--) {
         bool carry = ++walk->digit[i] == walk->extent[i];
         int64_t steps = carry ? 1 - walk->extent[i] : 1;
         for (int m = 0; m < walk->messages; m++)
@@ -266,6 +266,11 @@ static void walk_next(Walk *walk)
             return;
         walk->digit[i] = 0;
     }
+}
+
+static void walk_next(Walk *walk)
+{
+    walk_step(walk, walk->n - 1);
 }
 
 /* ---- elimination ---- */
@@ -294,27 +299,61 @@ static bool bucket_scope(const Tree *tree, Bucket *bucket)
     return true;
 }
 
+/* What the messages that the fastest variable of the walk does not move add up to, per value of the
+ * bucket's variable; the others go to the front of `moving`. Returns their number. */
+static int sum_still(const Walk *walk, int n, int *moving, int64_t *ret_still)
+{
+    int moves = 0, last = walk->n - 1;
+    memset(ret_still, 0, (size_t)n * sizeof *ret_still);
+    for (int m = 0; m < walk->messages; m++) {
+        if (last >= 0 && walk->stride[m][last] != 0) {
+            moving[moves++] = m;
+            continue;
+        }
+        const int64_t *cost = walk->message[m]->cost + walk->offset[m];
+        for (int x = 0; x < n; x++)
+            ret_still[x] = cost_add(ret_still[x], cost[x * walk->inner[m]]);
+    }
+    return moves;
+}
+
+/* Cells of the fastest variable are a run: what it does not move is added up once for all of them,
+ * and the rest along the run, as it lies in memory. */
 static void bucket_minimise(Tree *tree, Bucket *bucket)
 {
     Walk walk;
-    int n = tree->alive_n[bucket->var];
+    walk_new(tree, bucket, &walk);
+    int n = tree->alive_n[bucket->var], last = walk.n - 1, moving[MAX_SCOPE * 4];
+    int run = last >= 0 ? walk.extent[last] : 1;
+    int64_t *still = ARENA_ARRAY(tree->arena, int64_t, n);
+    int64_t *sum = ARENA_ARRAY(tree->arena, int64_t, run);
     bucket->out.cost = ARENA_ARRAY(tree->arena, int64_t, bucket->out.size);
     bucket->arg = ARENA_ARRAY(tree->arena, uint16_t, bucket->out.size);
-    walk_new(tree, bucket, &walk);
-    for (int64_t cell = 0; cell < bucket->out.size; cell++, walk_next(&walk)) {
-        int64_t best = COST_MAX;
-        int arg = 0;
+    for (int64_t cell = 0; cell < bucket->out.size; cell += run) {
+        int64_t *best = &bucket->out.cost[cell];
+        uint16_t *arg = &bucket->arg[cell];
+        int moves = sum_still(&walk, n, moving, still);
+        for (int j = 0; j < run; j++)
+            best[j] = COST_MAX;
         for (int x = 0; x < n; x++) {
-            int64_t sum = 0;
-            for (int m = 0; m < walk.messages && sum < best; m++)
-                sum += walk.message[m]->cost[walk.offset[m] + x * walk.inner[m]];
-            if (sum < best) {
-                best = sum;
-                arg = x;
+            if (still[x] >= COST_MAX)
+                continue;
+            for (int j = 0; j < run; j++)
+                sum[j] = still[x];
+            for (int k = 0; k < moves; k++) {
+                int m = moving[k];
+                const int64_t *cost = walk.message[m]->cost + walk.offset[m] + x * walk.inner[m];
+                int64_t stride = walk.stride[m][last];
+                for (int j = 0; j < run; j++)
+                    sum[j] = cost_add(sum[j], cost[j * stride]);
             }
+            for (int j = 0; j < run; j++)
+                if (sum[j] < best[j]) {
+                    best[j] = sum[j];
+                    arg[j] = (uint16_t)x;
+                }
         }
-        bucket->out.cost[cell] = best;
-        bucket->arg[cell] = (uint16_t)arg;
+        walk_step(&walk, last - 1);
     }
     tree->rows += bucket->out.size * n;
     tree->width = bucket->out.n + 1 > tree->width ? bucket->out.n + 1 : tree->width;
