@@ -267,9 +267,10 @@ static int plan_problem(Cli *cli, Problem *problem, const Pins *pins, const Sear
     return code;
 }
 
-/* How far from the device the search may go by itself. */
-static bool ask_offload(Cli *cli, Problem *problem)
+/* How far from the device the search may go by itself, and how wide its space is. */
+static bool ask_space(Cli *cli, Problem *problem)
 {
+    problem->wide = cli_has(cli, "wide");
     const char *memory = cli_value(cli, "offload", 0);
     int farthest = MEMORY_HBM;
     if (!memory || str_eq(memory, "none"))
@@ -297,6 +298,7 @@ int cmd_plan(int argc, char **argv)
          "the search may keep state, activations and weights in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
+        {"wide", NULL, "search what is dear to search, too: see above", false},
         {"refine", NULL, "the search may also cut homes of a stage's last layers less than others'",
          false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
@@ -378,7 +380,7 @@ int cmd_plan(int argc, char **argv)
     if (!cli->ready || !ask_pins(cli, &pins) || !ask_time(cli, "time-limit", &limits.time_ns) ||
         (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections)))
         return cli_end(cli, CLI_USAGE);
-    bool asked = ask_problem(cli, &problem) && ask_offload(cli, &problem);
+    bool asked = ask_problem(cli, &problem) && ask_space(cli, &problem);
     problem.refine = cli_has(cli, "refine");
     int code = asked ? plan_problem(cli, &problem, &pins, &limits, sections) : CLI_INPUT;
     json_doc_free(problem.model);

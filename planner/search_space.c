@@ -4,7 +4,7 @@
 #include "planner/contradict.h"
 #include "planner/parts.h"
 
-enum { MAX_TP = 1024, SEARCHED = 5 };
+enum { MAX_TP = 1024, SEARCHED = 5, SEARCHED_ROUNDS = 4 };
 
 static bool pinned_to(int64_t pin, int64_t value)
 {
@@ -82,8 +82,20 @@ bool pins_plain(const Pins *pins)
            pins->braid <= 0;
 }
 
+static void add_schedule(Space *space, Pins *pins)
+{
+    bool braids = space->problem->wide && space->pins->braid < 0 && pins->pp > 1 &&
+                  schedule_info[schedule_by_name(pins->schedule)].braids;
+    for (int braid = 0; braid <= braids; braid++) {
+        Pins own = *pins;
+        own.braid = braids ? braid : space->pins->braid;
+        if (is_possible(space, &own))
+            vec_push(space->arena, &space->list) = own;
+    }
+}
+
 /* Unpinned: the first where a stage is all there is, the first five with one chunk of a stage, or
- * two where a schedule needs as many. */
+ * two where a schedule needs as many; in a wide space the one made to overlap rows too. */
 static void add_schedules(Space *space, Pins *pins)
 {
     static const ScheduleKind order[] = {SCHEDULE_1F1B, SCHEDULE_GPIPE,       SCHEDULE_ZBH1,
@@ -91,13 +103,14 @@ static void add_schedules(Space *space, Pins *pins)
                                          SCHEDULE_2BW,  SCHEDULE_PIPEDREAM,   SCHEDULE_TABLE};
     for (int i = 0; i < (int)(sizeof order / sizeof *order); i++) {
         const char *text = schedule_text[order[i]];
-        bool wanted = space->pins->schedule ? str_eq(space->pins->schedule, text)
-                                            : i < SEARCHED && (pins->pp > 1 || i == 0);
+        bool wanted = space->pins->schedule
+                          ? str_eq(space->pins->schedule, text)
+                          : i < SEARCHED + space->problem->wide && (pins->pp > 1 || i == 0);
         Pins own = *pins;
         own.schedule = text;
         own.chunks = space->pins->chunks > 0 ? space->pins->chunks : schedule_info[order[i]].least;
-        if (wanted && is_possible(space, &own))
-            vec_push(space->arena, &space->list) = own;
+        if (wanted)
+            add_schedule(space, &own);
     }
 }
 
@@ -122,26 +135,44 @@ static void add_rooms(Space *space, Pins *pins)
     int room = given->room >= 0 ? given->room
                : given->ep > 0  ? 0
                                 : problem_imbalance(space->problem);
-    pins->rounds = given->rounds > 1 ? given->rounds : 1;
-    if (pins->rounds > 1 && pins->ep > 1 && given->room <= 0)
-        room = pins_rounds_room(space->problem, pins);
-    pins->room = pins->ep > 1 ? room : 0;
     pins->exchange = given->exchange > EXCHANGE_EXACT ? given->exchange : EXCHANGE_EXACT;
-    add_micro_batches(space, pins);
+    /* what all that can come has no room for may come in rounds */
+    bool free = given->rounds < 0 && room == 0 && pins->ep > 1;
+    for (int rounds = 1; rounds <= (free ? SEARCHED_ROUNDS : 1); rounds *= 2) {
+        pins->rounds = given->rounds > 1 ? given->rounds : rounds;
+        bool parts = pins->rounds > 1 && pins->ep > 1 && given->room <= 0;
+        pins->room = pins->ep <= 1 ? 0 : parts ? pins_rounds_room(space->problem, pins) : room;
+        if (rounds == 1 || experts_fit(space->quiet, space->problem, pins))
+            add_micro_batches(space, pins);
+    }
 }
 
-/* Numbers of ranks that may share the experts of a layer, where a model has any. */
-static void add_experts(Space *space, Pins *pins)
+/* Numbers of ranks that may share the experts of a layer, which as many cut. */
+static void add_shared(Space *space, Pins *pins)
 {
     const Problem *problem = space->problem;
-    pins->etp = space->pins->etp > 0 ? space->pins->etp : pins->tp;
     int apart = pins->etp < pins->tp ? pins->dp * pins->cp * (pins->tp / pins->etp) : pins->dp;
     int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? apart : 1;
     for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= apart; ep++) {
         pins->ep = ep;
+        pins->rounds = space->pins->rounds;
+        pins->room = space->pins->room;
         if (apart % ep == 0 && experts_fit(space->quiet, problem, pins))
             add_rooms(space, pins);
     }
+}
+
+/* Where a model has experts, the ranks of tp cut them; in a wide space they share them instead, or
+ * each has them all. */
+static void add_experts(Space *space, Pins *pins)
+{
+    int pin = space->pins->etp;
+    pins->etp = pin > 0 ? pin : pins->tp;
+    add_shared(space, pins);
+    if (pin > 0 || !space->problem->wide || !space->problem->routed || pins->tp == 1)
+        return;
+    pins->etp = 1;
+    add_shared(space, pins);
 }
 
 /* Weights leave the device after state, where each rank takes home what it has stepped. */
@@ -203,6 +234,18 @@ static bool set_tail(Space *space, MixKind mix, Pins *pins)
     return open && !pins_divide(given);
 }
 
+/* Products gather a sequence that is on tp; in a wide space its blocks may pass by them too. */
+static void add_passing(Space *space, Pins *pins)
+{
+    int pin = space->pins->tp_by;
+    pins->tp_by = pin;
+    add_shards(space, pins);
+    if (pin >= 0 || !space->problem->wide || pins->sp != 1 || pins->tp == 1)
+        return;
+    pins->tp_by = CROSS_RING;
+    add_shards(space, pins);
+}
+
 /* Choices that change nothing (state over one rank, a sequence over one) are in the space once. */
 static void add_rules(Space *space, Pins *pins)
 {
@@ -217,20 +260,21 @@ static void add_rules(Space *space, Pins *pins)
         if (!idle && pinned_to(space->pins->recompute, recompute) &&
             pinned_to(space->pins->sp, sp) && pinned_to(space->pins->zero, zero) &&
             set_tail(space, (MixKind)(i / (ZERO * SP * RECOMPUTE)), pins))
-            add_shards(space, pins);
+            add_passing(space, pins);
     }
 }
 
 /* A short sequence is cut over cp ranks only where a pin says so: what the blocks win by it, more
- * micro-batches or tp win without the exchange. Ranks of cp send less than those of tp:
- * where a layer leaves the fastest domain with both, its tp stays inside. */
+ * micro-batches or tp win without the exchange. Ranks of cp send less than those of tp: where a
+ * layer leaves the fastest domain with both, its tp stays inside, but in a wide space. */
 static bool cp_wanted(const Space *space, const Pins *pins, int cp)
 {
     int64_t sequence = space->problem->job.sequence;
     if (space->pins->cp > 0)
         return space->pins->cp == cp;
-    return cp == 1 || (sequence >= LONG_SEQUENCE && sequence % cp == 0 &&
-                       pins->tp <= space->problem->cluster->level[0].width);
+    return cp == 1 ||
+           (sequence >= LONG_SEQUENCE && sequence % cp == 0 &&
+            (space->problem->wide || pins->tp <= space->problem->cluster->level[0].width));
 }
 
 /* Of ranks of these degrees. */

@@ -26,6 +26,7 @@ typedef struct Problem {
                        said */
     Memory offload; /* the farthest memory in which a search may keep things unasked */
     bool refine;    /* a search may have homes of a stage's layers differ unasked */
+    bool wide;      /* a search looks at what is dear to look at, too: search.h */
     const char *defaulted; /* the flags whose values nobody gave, or NULL */
     int ranks;
     struct StepShelf *steps; /* of whole matrices that were lowered for cards: card.h */
