@@ -168,8 +168,24 @@ static char *space_line(Arena *arena, const SearchedSpace *space)
         str_putf(&text, "; ep to %d, room %d %%", space->ep, space->room);
     else if (space->ep > 1)
         str_putf(&text, "; ep to %d, room for all rows", space->ep);
+    if (space->rounds > 1)
+        str_putf(&text, "; up to %d rounds", space->rounds);
     if (space->home > MEMORY_HBM)
         str_putf(&text, "; homes to %s", memory_text[space->home]);
+    return text.at;
+}
+
+/* What a wide space has and others do not. */
+static char *wide_line(Arena *arena, const SearchedSpace *space)
+{
+    Str text = str_new(arena);
+    for (int kind = 0; kind < WIDE_COUNT; kind++)
+        if (space->open >> kind & 1)
+            str_putf(&text, "%s%s",
+                     text.n        ? ", "
+                     : space->wide ? "wide: "
+                                   : "outside, but for --wide: ",
+                     wide_text[kind]);
     return text.at;
 }
 
@@ -332,6 +348,8 @@ void report_search(Str *str, const Report *report)
                      report->search->space.mixed_homes
                          ? "last layers of a stage: as the others, or with less recompute or ZeRO"
                          : "last layers of a stage: as the others, or without their recompute");
+        if (report->search->space.open)
+            put_line(str, report, "", wide_line(arena, &report->search->space));
         put_line(str, report, "", verdict_line(arena, report));
     }
 }

@@ -138,7 +138,7 @@ static json_t *tightest_json(const Tightest *tightest)
 
 static json_t *space_json(const SearchedSpace *space)
 {
-    json_t *object = json_object(), *schedules = json_array();
+    json_t *object = json_object(), *schedules = json_array(), *open = json_array();
     for (int kind = 0; kind < SCHEDULE_COUNT; kind++)
         if (space->schedules >> kind & 1)
             json_array_append_new(schedules, json_string(schedule_text[kind]));
@@ -148,6 +148,12 @@ static json_t *space_json(const SearchedSpace *space)
     json_object_set_new(object, "room", integer(space->room));
     json_object_set_new(object, "mixes", json_boolean(space->mixes));
     json_object_set_new(object, "mixed_homes", json_boolean(space->mixed_homes));
+    json_object_set_new(object, "rounds", integer(space->rounds));
+    for (int kind = 0; kind < WIDE_COUNT; kind++)
+        if (space->open >> kind & 1)
+            json_array_append_new(open, json_string(wide_text[kind]));
+    json_object_set_new(object, "wide", json_boolean(space->wide));
+    json_object_set_new(object, space->wide ? "widened" : "outside", open);
     return object;
 }
 

@@ -103,15 +103,23 @@ static int64_t rows_bound(const Run *run, const Pins *pins, int64_t work)
     return pins_plain(pins) ? pipeline_bound(work, pins->pp, micros) : work * micros / pins->pp;
 }
 
+/* The even cuts, or pinned ones; false when some chunk has no link. */
+static bool has_links(const Run *run, const Pins *pins, int *ret_first_link)
+{
+    search_links(run->problem, pins, ret_first_link);
+    for (int c = 0; c < pins_chunks(pins); c++)
+        if (ret_first_link[c + 1] <= ret_first_link[c])
+            return false;
+    return true;
+}
+
 /* What the stage would need at least: keeps the plan that is nearest to fitting. */
 static void note_tightest(Run *run, const Pins *pins, Family *family)
 {
     Tightest *tightest = &run->result->tightest;
     int first_link[MAX_CHUNKS + 1], worst = 0;
-    search_links(run->problem, pins, first_link);
-    for (int c = 0; c < family->order->chunks; c++)
-        if (first_link[c + 1] <= first_link[c])
-            return;
+    if (!has_links(run, pins, first_link))
+        return;
     StageBytes bytes = {.all = -1};
     for (int s = 0; s < pins->pp; s++) {
         StageBytes own = family_bytes(family, first_link, s);
@@ -502,13 +510,14 @@ static bool limits_out(const Run *run, const Pins *pins)
  * missing. */
 static void find_tightest(Run *run)
 {
-    int nearest = NONE;
+    int nearest = NONE, first_link[MAX_CHUNKS + 1];
     int64_t least = INT64_MAX;
     for (int i = 0; i < run->families; i++) {
         int64_t bytes = memory_bound(&run->search->work, run->problem, &run->space[i]);
         if (limits_out(run, &run->space[i]) || pins_mix(&run->space[i]))
             continue;
-        if (bytes < least && search_labels(run->search, &run->space[i]) > 0) {
+        if (bytes < least && has_links(run, &run->space[i], first_link) &&
+            search_labels(run->search, &run->space[i]) > 0) {
             least = bytes;
             nearest = i;
         }
@@ -559,19 +568,22 @@ static void empty_heap(Run *run)
     }
 }
 
-static void note_space(Run *run)
+static void note_space(Run *run, const Pins *given)
 {
     SearchedSpace *space = &run->result->space;
-    space->chunks = space->ep = 1;
+    space->chunks = space->ep = space->rounds = 1;
+    space->wide = run->problem->wide;
+    space->open = wide_choices(run->problem, given);
     for (int i = 0; i < run->families; i++) {
         const Pins *pins = &run->space[i];
         int chunks = pins_chunks(pins) / pins->pp;
         space->schedules |= 1u << schedule_by_name(pins->schedule);
         space->chunks = chunks > space->chunks ? chunks : space->chunks;
         space->ep = pins->ep > space->ep ? pins->ep : space->ep;
-        space->room = pins->ep > 1 ? pins->room : space->room;
         space->mixes = space->mixes || pins_mix(pins);
         space->mixed_homes = space->mixed_homes || (pins_mix(pins) && pins->range->pins.zero >= 0);
+        space->rounds = pins->rounds > space->rounds ? pins->rounds : space->rounds;
+        space->room = pins->ep > 1 && pins->rounds <= 1 ? pins->room : space->room;
         for (int k = 0; k < KEPT_COUNT; k++)
             space->home = pins->home[k] > space->home ? pins->home[k] : space->home;
     }
@@ -592,7 +604,7 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
-    note_space(&run);
+    note_space(&run, pins);
     for (int wave = 0; wave < (limits->inside ? 1 : 2); wave++) {
         fill_heap(&run, wave == 0);
         empty_heap(&run);

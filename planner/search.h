@@ -13,7 +13,9 @@
  * away too, in a row as well. Layers of a stage are alike, or, of GPipe and 1F1B, all make their
  * forward again but as many of the last ones as the stage has room for, whose blocks may have
  * another label; where the problem says refine, as many of the last ones as well may have whole
- * what the others cut beyond the state. Pins narrow it; more chunks, DualPipeV and rows of a file
+ * what the others cut beyond the state. Where ranks that share experts have room for all that can
+ * come, rows may come in two or four rounds, where no block is cut. A wide space has WideKind too.
+ * Pins narrow it; more chunks, DualPipeV and rows of a file
  * are there when they are pinned. A *family* is a plan without its cuts. The objective is the
  * segment simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp,
  * smaller cp, exchanged heads before a zigzag, no recompute, no sp, no ZeRO, fewer ranks that share
@@ -68,15 +70,30 @@ typedef struct Tightest {
 
 enum { MAX_RUNNERS = 8 };
 
+/* What is dear to search and seldom faster: Problem.wide has it. */
+typedef enum {
+    WIDE_ETP,     /* ranks of tp share experts, or have them all, where they else cut them */
+    WIDE_PASSING, /* blocks of a sequence on tp pass by products */
+    WIDE_BRAID,   /* two rows in one, and DualPipeV, which was made for them */
+    WIDE_CROSS,   /* tp beyond the fastest domain beside cp */
+    WIDE_COUNT
+} WideKind;
+extern const char *const wide_text[WIDE_COUNT];
+/* Those of them that these pins leave open. */
+unsigned wide_choices(const Problem *problem, const Pins *pins);
+
 /* What the families of a run differ in, beyond degrees, micro-batch and yes or no. */
 typedef struct SearchedSpace {
     unsigned schedules; /* set of ScheduleKind */
     int chunks;         /* most of a stage */
     int ep;             /* most ranks that share experts */
     int room;           /* where they do: percent of an even share of the rows; 0: for all */
+    int rounds;         /* most in which rows come */
     int home;           /* a Memory: the farthest that any of them keeps something in */
     bool mixes;         /* stages may have layers of two choices, */
     bool mixed_homes;   /* also of homes */
+    bool wide;
+    unsigned open; /* set of WideKind: choices that a wide space has, and only a wide one */
 } SearchedSpace;
 
 typedef struct SearchResult {

@@ -6,6 +6,9 @@
 
 enum { MAX_TP = 1024, SEARCHED = 5, SEARCHED_ROUNDS = 4 };
 
+const char *const wide_text[WIDE_COUNT] = {"etp=1", "tp_by=ring", "braid=1",
+                                           "tp beyond a node beside cp"};
+
 static bool pinned_to(int64_t pin, int64_t value)
 {
     return pin < 0 || pin == value;
@@ -25,6 +28,7 @@ typedef struct Space {
     const Problem *problem;
     const Pins *pins;
     Sight sight;
+    unsigned wide;  /* set of WideKind: what is there because it was asked for */
     PinRange *tail; /* per MixKind */
     int near;       /* ranks that cut tokens inside a unit of the fastest link */
     Diag *quiet;    /* in scratch: what cannot be is no error */
@@ -84,7 +88,7 @@ bool pins_plain(const Pins *pins)
 
 static void add_schedule(Space *space, Pins *pins)
 {
-    bool braids = space->problem->wide && space->pins->braid < 0 && pins->pp > 1 &&
+    bool braids = space->wide >> WIDE_BRAID & 1 && pins->pp > 1 &&
                   schedule_info[schedule_by_name(pins->schedule)].braids;
     for (int braid = 0; braid <= braids; braid++) {
         Pins own = *pins;
@@ -103,9 +107,9 @@ static void add_schedules(Space *space, Pins *pins)
                                          SCHEDULE_2BW,  SCHEDULE_PIPEDREAM,   SCHEDULE_TABLE};
     for (int i = 0; i < (int)(sizeof order / sizeof *order); i++) {
         const char *text = schedule_text[order[i]];
-        bool wanted = space->pins->schedule
-                          ? str_eq(space->pins->schedule, text)
-                          : i < SEARCHED + space->problem->wide && (pins->pp > 1 || i == 0);
+        bool wanted = space->pins->schedule ? str_eq(space->pins->schedule, text)
+                                            : i < SEARCHED + (int)(space->wide >> WIDE_BRAID & 1) &&
+                                                  (pins->pp > 1 || i == 0);
         Pins own = *pins;
         own.schedule = text;
         own.chunks = space->pins->chunks > 0 ? space->pins->chunks : schedule_info[order[i]].least;
@@ -136,8 +140,9 @@ static void add_rooms(Space *space, Pins *pins)
                : given->ep > 0  ? 0
                                 : problem_imbalance(space->problem);
     pins->exchange = given->exchange > EXCHANGE_EXACT ? given->exchange : EXCHANGE_EXACT;
-    /* what all that can come has no room for may come in rounds */
-    bool free = given->rounds < 0 && room == 0 && pins->ep > 1;
+    /* What there is no room for may come in rounds, whose nodes make tables of blocks large: where
+     * no block is cut. */
+    bool free = given->rounds < 0 && room == 0 && pins->ep > 1 && pins->tp * pins->cp == 1;
     for (int rounds = 1; rounds <= (free ? SEARCHED_ROUNDS : 1); rounds *= 2) {
         pins->rounds = given->rounds > 1 ? given->rounds : rounds;
         bool parts = pins->rounds > 1 && pins->ep > 1 && given->room <= 0;
@@ -169,7 +174,7 @@ static void add_experts(Space *space, Pins *pins)
     int pin = space->pins->etp;
     pins->etp = pin > 0 ? pin : pins->tp;
     add_shared(space, pins);
-    if (pin > 0 || !space->problem->wide || !space->problem->routed || pins->tp == 1)
+    if (pins->tp == 1 || !(space->wide >> WIDE_ETP & 1))
         return;
     pins->etp = 1;
     add_shared(space, pins);
@@ -237,10 +242,9 @@ static bool set_tail(Space *space, MixKind mix, Pins *pins)
 /* Products gather a sequence that is on tp; in a wide space its blocks may pass by them too. */
 static void add_passing(Space *space, Pins *pins)
 {
-    int pin = space->pins->tp_by;
-    pins->tp_by = pin;
+    pins->tp_by = space->pins->tp_by;
     add_shards(space, pins);
-    if (pin >= 0 || !space->problem->wide || pins->sp != 1 || pins->tp == 1)
+    if (pins->sp != 1 || pins->tp == 1 || !(space->wide >> WIDE_PASSING & 1))
         return;
     pins->tp_by = CROSS_RING;
     add_shards(space, pins);
@@ -274,7 +278,7 @@ static bool cp_wanted(const Space *space, const Pins *pins, int cp)
         return space->pins->cp == cp;
     return cp == 1 ||
            (sequence >= LONG_SEQUENCE && sequence % cp == 0 &&
-            (space->problem->wide || pins->tp <= space->problem->cluster->level[0].width));
+            (space->wide >> WIDE_CROSS & 1 || pins->tp <= space->problem->cluster->level[0].width));
 }
 
 /* Of ranks of these degrees. */
@@ -401,6 +405,22 @@ static bool cuts_possible(const Problem *problem, const Pins *pins)
     return pins->cuts == 0 || layers == problem->net->chain.n - 2;
 }
 
+unsigned wide_choices(const Problem *problem, const Pins *pins)
+{
+    bool long_enough = problem->job.sequence >= LONG_SEQUENCE;
+    bool open[WIDE_COUNT] = {
+        [WIDE_ETP] = problem->routed && pins->etp <= 0 && pins->tp != 1,
+        [WIDE_PASSING] = pins->tp_by < 0 && pins->tp != 1 && pins->sp != 0,
+        [WIDE_BRAID] = pins->braid < 0 && pins->pp != 1 && problem->ranks > 1 &&
+                       (!pins->schedule || schedule_info[schedule_by_name(pins->schedule)].braids),
+        [WIDE_CROSS] = long_enough && pins->cp < 0 && pins->tp != 1,
+    };
+    unsigned set = 0;
+    for (int kind = 0; kind < WIDE_COUNT; kind++)
+        set |= open[kind] && problem->ranks > 1 ? 1u << kind : 0;
+    return set;
+}
+
 int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **ret)
 {
     Arena *scratch = arena_new("space");
@@ -409,6 +429,7 @@ int search_space(const Problem *problem, const Pins *pins, Arena *arena, Pins **
                    .problem = problem,
                    .pins = pins,
                    .sight = sight_of(problem->net),
+                   .wide = problem->wide ? wide_choices(problem, pins) : 0,
                    .quiet = diag_new(scratch)};
     space.tail = ARENA_ARRAY(arena, PinRange, MIX_COUNT);
     for (int mix = 0; mix < MIX_COUNT; mix++)

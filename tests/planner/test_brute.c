@@ -8,7 +8,14 @@
 #include "tests/check.h"
 #include "tests/planner/problems.h"
 
-enum { PROBLEMS = 50, SPARSE_PROBLEMS = 8, FAR_PROBLEMS = 8, LONG_PROBLEMS = 12 };
+enum {
+    PROBLEMS = 40,
+    SPARSE_PROBLEMS = 8,
+    FAR_PROBLEMS = 8,
+    LONG_PROBLEMS = 12,
+    WIDE_PROBLEMS = 16,
+    WIDE_SEED = 1
+};
 
 /* ---- brute force ---- */
 
@@ -93,12 +100,15 @@ typedef struct Tally {
     int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
     int64_t away;          /* with homes in another memory */
     int64_t mixed;         /* answers whose layers differ */
+    int64_t split;         /* with experts that ranks of tp share, or have all */
+    int64_t passing, braided, rounds;
 } Tally;
 
-static int64_t brute_force(Arena *arena, const Problem *problem, Search *search, Tally *tally)
+static int64_t brute_force(Arena *arena, const Problem *problem, const Pins *given, Search *search,
+                           Tally *tally)
 {
-    Pins none = pins_none(), *space;
-    int families = search_space(problem, &none, arena, &space);
+    Pins *space;
+    int families = search_space(problem, given, arena, &space);
     Brute brute = {.best = INT64_MAX};
     for (int f = 0; f < families; f++) {
         Pins *pick;
@@ -135,14 +145,14 @@ static void check_is_a_plan(const Problem *problem, const Found *found)
     arena_free(own.arena);
 }
 
-static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
+static void check_pins_equal_brute_force(Arena *arena, Problem *problem, const Pins *given,
+                                         Tally *tally)
 {
     Search *search = search_new(problem);
-    Pins none = pins_none();
     SearchLimits limits = {0};
     SearchResult result;
-    search_run(search, &none, &limits, &result);
-    int64_t best = brute_force(arena, problem, search, tally);
+    search_run(search, given, &limits, &result);
+    int64_t best = brute_force(arena, problem, given, search, tally);
     assert_true(result.complete);
     assert_int_equal(result.found, best < INT64_MAX);
     if (result.found)
@@ -164,10 +174,20 @@ static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tall
         result.found && (result.best.pins.cp_heads > 1 ||
                          (result.best.pins.cp > 1 && result.best.pins.cp_by == CROSS_HEADS));
     tally->shared += result.found && result.best.pins.ep > 1;
+    tally->split += result.found && result.best.pins.etp < result.best.pins.tp;
+    tally->passing += result.found && result.best.pins.tp_by == CROSS_RING;
+    tally->braided += result.found && result.best.pins.braid > 0;
+    tally->rounds += result.found && result.best.pins.rounds > 1;
     assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
                                                   result.stats.simulated + result.stats.open);
     search_free(search);
     problem_free(problem);
+}
+
+static void check_equals_brute_force(Arena *arena, Problem *problem, Tally *tally)
+{
+    Pins none = pins_none();
+    check_pins_equal_brute_force(arena, problem, &none, tally);
 }
 
 static void test_equals_brute_force(void **state)
@@ -214,6 +234,52 @@ static void test_equals_brute_force_with_experts(void **state)
     print_message("# %lld plans, %lld fit; %lld of %d answers share experts\n",
                   (long long)tally.plans, (long long)tally.fitting, (long long)tally.shared,
                   SPARSE_PROBLEMS);
+}
+
+/* A wide space, with pins and machines that make something of each of its choices; and rounds,
+ * where there is to be room for all rows that can come. */
+static void test_equals_brute_force_in_a_wide_space(void **state)
+{
+    (void)state;
+    Dice rng = {WIDE_SEED, 0};
+    Tally tally = {0};
+    for (int i = 0; i < WIDE_PROBLEMS; i++) {
+        Arena *arena = arena_new("wide");
+        Problem *problem = problem_sparse(arena, &rng, 3);
+        Device *device = &problem->cluster->device;
+        LinkLevel *inner = &problem->cluster->level[0];
+        Pins given = pins_none();
+        problem->wide = true;
+        if (i % 4 == 0) {
+            given.tp = 2;
+            given.sp = 1;
+        } else if (i % 4 == 1) { /* nothing to start, little to wait for, and much to send */
+            given.tp = 2;
+            given.etp = 2;
+            given.sp = 1;
+            device->launch_ns = inner->latency_ns = inner->half_bytes = 0;
+            device->small_gemm_flops = 0;
+            inner->bytes_per_s /= 8;
+        } else if (i % 4 == 2) {
+            given.pp = 2;
+            given.tp = problem->ranks > 2 ? 2 : 1;
+            device->memory_bytes *= 4;
+            inner->bytes_per_s /= 8;
+        } else {
+            given.room = 0;
+            given.tp = given.cp = 1;
+            given.ep = 2;
+            device->memory_bytes /= 3;
+        }
+        check_pins_equal_brute_force(arena, problem, &given, &tally);
+        arena_free(arena);
+    }
+    print_message("# %lld plans, %lld fit; of %d answers %lld have etp below tp, %lld rings on tp, "
+                  "%lld two rows in one, %lld rounds\n",
+                  (long long)tally.plans, (long long)tally.fitting, WIDE_PROBLEMS,
+                  (long long)tally.split, (long long)tally.passing, (long long)tally.braided,
+                  (long long)tally.rounds);
+    assert_true(tally.split > 0 && tally.passing > 0 && tally.braided > 0 && tally.rounds > 0);
 }
 
 /* The search may keep things in another memory: what would not fit, or not so fast, does then. */
@@ -341,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
         cmocka_unit_test(test_equals_brute_force_with_experts),
+        cmocka_unit_test(test_equals_brute_force_in_a_wide_space),
         cmocka_unit_test(test_equals_brute_force_with_offload),
         cmocka_unit_test(test_equals_brute_force_of_long_sequences),
         cmocka_unit_test(test_cuts_of_a_family_equal_brute_force),
