@@ -101,6 +101,16 @@ int64_t node_pairs(const Net *net, const Node *node, const int64_t origin[MAX_LE
     return pairs;
 }
 
+WholePairs node_whole_pairs(const Net *net, const Node *node)
+{
+    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
+    for (int l = 0; l < node->sig.letters; l++)
+        whole[l] = letter_extent(net, node, l);
+    int64_t rows = whole[node->sig.in[0][1]];
+    return (WholePairs){rows, node_pairs(net, node, origin, whole),
+                        extent_product(rows, whole[node->sig.in[1][1]])};
+}
+
 bool node_only_orders(const Graph *graph, const Node *node)
 {
     const Attr_attention *mask = &node->attrs.attention;

@@ -312,6 +312,11 @@ bool node_needs_order(const Net *net, const Node *node);
  * (documents) hides nothing here. */
 int64_t node_pairs(const Net *net, const Node *node, const int64_t origin[MAX_LETTERS],
                    const int64_t extent[MAX_LETTERS]);
+/* The same of whole sequences: queries, pairs that may meet, and all pairs. */
+typedef struct WholePairs {
+    int64_t rows, seen, all;
+} WholePairs;
+WholePairs node_whole_pairs(const Net *net, const Node *node);
 /* Of two positions it asks only which comes first: a block that meets itself is right in any order
  * that keeps them. */
 bool node_only_orders(const Graph *graph, const Node *node);

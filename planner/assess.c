@@ -48,13 +48,10 @@ static bool counts_as_model(const Graph *graph, const Node *node)
 static int64_t sequence_flops(const Net *net, const Node *node, bool masked)
 {
     int64_t flops = node_flops(net, node) / net->dims.at[net->batch].extent;
-    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
     if (!masked || !node_crosses(net, node))
         return flops;
-    for (int l = 0; l < node->sig.letters; l++)
-        whole[l] = letter_extent(net, node, l);
-    int64_t all = extent_product(whole[node->sig.in[0][1]], whole[node->sig.in[1][1]]);
-    return num_scale_up(flops, node_pairs(net, node, origin, whole), all);
+    WholePairs pairs = node_whole_pairs(net, node);
+    return num_scale_up(flops, pairs.seen, pairs.all);
 }
 
 int64_t model_flops(const Net *net, bool masked)

@@ -267,8 +267,8 @@ static int deck_kinds(const Pins *pins, const Deck *deck, Kind *ret, int cap)
     return n;
 }
 
-/* Steps of whole matrices on the rank that has most of them: the first, of which every bucket has
- * one. Stages have their share of all. */
+/* Steps of whole matrices, at least, on the rank that has most of them: of each kind its share of
+ * those of a stage, and where one stage has all, one. */
 static int64_t deck_update_ns(const Pins *pins, const Deck *deck)
 {
     enum { KINDS = 32 };

@@ -1,7 +1,5 @@
 /* search_chunks.c - the cuts of a family with several chunks on a stage, or with W apart: even
  * ones, and where layers do not divide, those of one layer more or less. */
-#include <string.h>
-
 #include "ir/base/num.h"
 #include "planner/search_in.h"
 

@@ -1,7 +1,5 @@
 /* search_work.c - what no placement avoids: bounds on time and bytes of a family before any block
  * is solved. */
-#include <string.h>
-
 #include "ir/base/num.h"
 #include "ir/lower/body.h"
 #include "planner/search_in.h"
@@ -109,13 +107,9 @@ static void put_bytes(const Net *net, const Net *routed, const Node *node, const
 /* Of attention on a whole sequence: ranks share its rows and what each sees. */
 static int64_t seen_flops(const Problem *problem, const Net *net, const Node *node)
 {
-    int64_t origin[MAX_LETTERS] = {0}, whole[MAX_LETTERS];
-    for (int l = 0; l < node->sig.letters; l++)
-        whole[l] = letter_extent(net, node, l);
-    int64_t rows = whole[node->sig.in[0][1]];
-    return attention_flops(&problem->cluster->device, node_flops(net, node), rows,
-                           node_pairs(net, node, origin, whole),
-                           extent_product(rows, whole[node->sig.in[1][1]]));
+    WholePairs pairs = node_whole_pairs(net, node);
+    return attention_flops(&problem->cluster->device, node_flops(net, node), pairs.rows, pairs.seen,
+                           pairs.all);
 }
 
 static void put_products(Arena *arena, const Problem *problem, int class, WorkForm *form)

@@ -234,7 +234,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
     const Group *flat = stage_flat_group(family, &group->cut, group->whole, group->elements);
     int gradient = dtype_bytes(recipe->gradient), weight = dtype_bytes(recipe->weight);
     int64_t share = elements / group->share;
-    int64_t state = 2 * (2 + recipe->has_master) * dtype_bytes(recipe->master);
+    int64_t state = 2 * family_state_fields(family, false) * dtype_bytes(recipe->master);
     int launches = (runs + group->share - 1) / group->share;
     StageBucket *bucket = &cost->bucket[cost->buckets++];
     *bucket = (StageBucket){
@@ -382,7 +382,7 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
             cost->gradient_bytes +=
                 home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
         if (family->memory[KEPT_STATE] == MEMORY_HBM)
-            cost->state_bytes += ((group->matrix ? 1 : 2) + recipe->has_master) *
+            cost->state_bytes += family_state_fields(family, group->matrix) *
                                  num_align64(share * dtype_bytes(recipe->master));
     }
 }

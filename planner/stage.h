@@ -176,6 +176,8 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
                          int64_t begin, int64_t *ret_stepped);
 int64_t share_state_bytes(const Family *family, int64_t elements);
+/* How many fields of state an element has: moments, of a whole matrix one, and its master. */
+int family_state_fields(const Family *family, bool whole);
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);
 /* The same of a bucket's far gradients: when this rank's sum of squares is known that begins behind
  * `begin`, when bucket i has been reduced at ready[i]. */

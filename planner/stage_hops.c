@@ -162,20 +162,25 @@ int64_t share_state_bytes(const Family *family, int64_t elements)
                              dtype_bytes(family->pricer.recipe->master));
 }
 
+int family_state_fields(const Family *family, bool whole)
+{
+    return (whole ? 1 : 2) + family->pricer.recipe->has_master;
+}
+
 void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
                    StageCost *cost)
 {
-    int masters = family->pricer.recipe->has_master;
+    int fields = family_state_fields(family, bucket->matrix);
     int64_t field = share_state_bytes(family, share);
     if (family->memory[KEPT_STATE] == MEMORY_HBM)
         return;
-    bucket->hop_bytes = ((by_sign ? 0 : bucket->matrix ? 1 : 2) + masters) * field;
+    bucket->hop_bytes = (by_sign ? family->pricer.recipe->has_master : fields) * field;
     cost->field_bytes = num_larger(cost->field_bytes, field);
-    cost->home_bytes += ((bucket->matrix ? 1 : 2) + masters) * field;
+    cost->home_bytes += fields * field;
 }
 
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes)
 {
-    int fields = 2 + family->pricer.recipe->has_master;
-    return state_slots(MEMORY_HBM, buckets) * fields * num_align64(field_bytes);
+    return state_slots(MEMORY_HBM, buckets) * family_state_fields(family, false) *
+           num_align64(field_bytes);
 }
