@@ -298,7 +298,7 @@ int cmd_plan(int argc, char **argv)
          "the search may keep state, activations and weights in dram, or in\n"
          "                            dram or nvme (default: none, pins aside)",
          false},
-        {"wide", NULL, "search what is dear to search, too: see above", false},
+        {"wide", NULL, "search what is dear to search and seldom wins, too", false},
         {"refine", NULL, "the search may also cut homes of a stage's last layers less than others'",
          false},
         {"html", "FILE", "the report as one self-contained page, with its pictures", false},
@@ -322,15 +322,13 @@ int cmd_plan(int argc, char **argv)
             "chunks (chunks=4), be dualpipev, pipedream or 2bw\n"
             "(never drained: gradients of stale weights, nothing clipped), or rows in a file, "
             "x.csv: layers are\nthen even over the chunks, or pinned.\n"
-            "--wide adds what seldom wins and takes two to ten times as long (with sequences cut "
-            "over "
-            "cp, or\n"
-            "beyond a hundred devices, longer; --time-limit then says what is open): etp=1 where "
-            "tp is "
-            "more,\n"
-            "tp_by=ring, braid=1 and dualpipev, and tp beyond a node beside cp. The report says "
-            "which "
-            "of\nthese were outside.\n"
+            "--wide adds what is dear to search and seldom wins: etp=1 where tp is more, "
+            "tp_by=ring,\n"
+            "braid=1 and dualpipev, and tp beyond a node beside cp. It takes some five times as "
+            "long, "
+            "with\ncp far longer (--time-limit then says what is open); a report names what was "
+            "left "
+            "outside.\n"
             "braid=1 lets forwards run beside a backward of another micro-batch, so that "
             "exchanges\n"
             "of one hide under kernels of the other: dualpipev, 1f1b (which then keeps twice as\n"

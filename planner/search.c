@@ -236,52 +236,6 @@ static void bound_by_rows(Run *run, HeapItem item)
     arena_free(scratch);
 }
 
-typedef struct Kind {
-    const CardMatrix *matrix;
-    int64_t ranks, all; /* that they are dealt to at most; how many there are */
-} Kind;
-
-/* The kinds of matrices of a deck, each once. */
-static int deck_kinds(const Pins *pins, const Deck *deck, Kind *ret, int cap)
-{
-    /* the deck's mesh lacks ranks of dp */
-    int64_t others = (int64_t)pins->tp * pins->cp * pins->dp / mesh_ranks(&deck->mesh);
-    int n = 0;
-    for (int i = 0; i < deck->net->chain.n; i++) {
-        const Card *card = &deck->card[deck->net->chain.at[i].class];
-        for (int g = 0; g < card->groups; g++) {
-            const CardGroup *group = &card->group[g];
-            int k = 0;
-            while (k < n && !card_same_matrix(ret[k].matrix, group->matrix))
-                k++;
-            if (!group->matrix || k == cap)
-                continue;
-            if (k == n)
-                ret[n++] = (Kind){.matrix = group->matrix};
-            int64_t own = group->elements / group->matrix->unit,
-                    ranks = pins->zero > 0 ? others * mesh_extent(&deck->mesh, group->partial) : 1;
-            ret[k].all += own;
-            ret[k].ranks = num_larger(ret[k].ranks, ranks);
-        }
-    }
-    return n;
-}
-
-/* Steps of whole matrices, at least, on the rank that has most of them: of each kind its share of
- * those of a stage, and where one stage has all, one. */
-static int64_t deck_update_ns(const Pins *pins, const Deck *deck)
-{
-    enum { KINDS = 32 };
-    Kind kind[KINDS];
-    int64_t ns = 0;
-    int n = deck_kinds(pins, deck, kind, KINDS);
-    for (int k = 0; k < n; k++) {
-        int64_t each = kind[k].all * kind[k].matrix->ns / (kind[k].ranks * pins->pp);
-        ns += pins->pp == 1 ? num_larger(each, kind[k].matrix->ns) : each;
-    }
-    return ns;
-}
-
 /* Is a mix done with, by what is solved of it? */
 static bool mix_settled(Run *run, HeapItem *item, Solved solved)
 {

@@ -52,29 +52,6 @@ int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret)
 
 /* ---- bounds ---- */
 
-LinkSum card_least(const Card *card, bool braided)
-{
-    const CardSegment *list[PART_COUNT] = {
-        [PART_F] = &card->forward, [PART_I] = &card->backward, [PART_W] = &card->weight};
-    LinkSum least = {{0}};
-    for (int part = 0; part < PART_COUNT; part++) {
-        const CardSegment *at = list[part];
-        if (at) /* others may hide the rest */
-            least.ns[part] = braided ? at->compute_ns : at->ns < at->next_ns ? at->ns : at->next_ns;
-    }
-    least.ns[PART_B] = least.ns[PART_I] + least.ns[PART_W];
-    return least;
-}
-
-void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret)
-{
-    for (int i = 0; i < deck->net->chain.n; i++) {
-        LinkSum own = card_least(&deck->card[deck->net->chain.at[i].class], pins->braid > 0);
-        for (int part = 0; part < PART_COUNT; part++)
-            ret[i + 1].ns[part] = ret[i].ns[part] + own.ns[part];
-    }
-}
-
 /* The stage that is done last when each works without a break from the first forward row that can
  * reach it: forward[c] and all[c] are the rows of a chunk in forward, of one micro-batch, and all
  * of a step. */

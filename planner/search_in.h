@@ -73,6 +73,17 @@ void work_links(const Work *work, const Problem *problem, const Pins *pins, MixL
 /* Slots of what a chunk keeps, at least. */
 int64_t order_slots(const Order *order, int chunk);
 
+/* ---- search_deck.c ---- */
+
+/* A pass over one link in each part, at least; braided: what others cannot hide. */
+LinkSum card_least(const Card *card, bool braided);
+int64_t card_least_ns(const Card *card, bool braided); /* forward and backward */
+/* LinkSums by cards. */
+void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret);
+/* Steps of whole matrices, at least, on the rank that has most of them: of each kind its share of
+ * those of a stage, and where one stage has all, one. */
+int64_t deck_update_ns(const Pins *pins, const Deck *deck);
+
 /* ---- search_mix.c ---- */
 
 /* Is a family one whose stages have the pins of a tail for their last links, as many as there is
@@ -81,8 +92,6 @@ bool pins_mix(const Pins *pins);
 /* The pins of its tail alone; of the others alone. Of a family that is no mix: its own. */
 Pins pins_of_tail(const Pins *pins);
 Pins pins_of_base(const Pins *pins);
-/* A pass over one link, forward and backward, at least (card_least). */
-int64_t card_least_ns(const Card *card, bool braided);
 /* Ns of all links of a mix for one micro-batch, at least, when the stages of the order hold them in
  * the budget; INT64_MAX when they cannot. By work alone, by the cards of its tail (of whatever
  * label, where the pins say none), by all cards. */
@@ -170,10 +179,6 @@ enum { MAX_CHUNK_CUTS = 4 * MAX_CHUNKS + 4 };
 int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret);
 void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
                  int *ret_first_link);
-/* A pass over one link in each part, at least; braided: what others cannot hide. */
-LinkSum card_least(const Card *card, bool braided);
-/* LinkSums by cards. */
-void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret);
 /* No plan of these cuts has its last row end before: the shortest rows that any of them has, in the
  * schedule's order; and the busiest stage, where that is shortest. */
 int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,

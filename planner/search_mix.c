@@ -36,12 +36,6 @@ Pins pins_of_base(const Pins *pins)
 
 /* ---- what a link takes under either choice ---- */
 
-int64_t card_least_ns(const Card *card, bool braided)
-{
-    LinkSum least = card_least(card, braided);
-    return least.ns[PART_F] + least.ns[PART_B];
-}
-
 /* Without what it is handed, which the first of a stage has elsewhere. */
 static int64_t card_saved_bytes(const Card *card)
 {
