@@ -349,6 +349,18 @@ def test_trainer_refuses_a_small_device():
                                  re.MULTILINE), result.stdout
 
 
+def test_wide_space():
+    """etp=1 beside tp, rings on tp and rows two in one are searched when asked, and named when not."""
+    job = [MODELS / "mixtral-8x7b.json", "dgx-h100", "--gpus", "16", "--global-batch", "16", "--seq", "4096", "--pin",
+           "tp=4,mbs=1,zero=1,recompute=full,sp=1"]
+    narrow, wide = (json.loads(good("plan", *job, *more, "--json")) for more in ([], ["--wide"]))
+    space, wider = narrow["search"]["space"], wide["search"]["space"]
+    assert space["outside"] == wider["widened"] == ["etp=1", "tp_by=ring", "braid=1"], (space, wider)
+    assert not space["wide"] and wider["wide"] and wide["search"]["considered"] > narrow["search"]["considered"]
+    assert wide["placement"]["braid"] and wide["placement"]["schedule"] == "dualpipev", wide["placement"]
+    assert wide["predicted"]["step_ns"] < narrow["predicted"]["step_ns"], (wide["predicted"], narrow["predicted"])
+
+
 def test_time_limit():
     result = run("plan", *EIGHT_B, "--time-limit", "0.000001ms", "--json")
     assert result.returncode in (0, 3), result
