@@ -227,6 +227,9 @@ static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
     d->bucket_bytes = 500 << draw(d, 6);
     d->rng = (Rng){seed, (uint64_t)model + MODELS};
     int cp = pinned(d, "cp=", 1);
+    Rng aside = d->rng; /* what follows is drawn as without it */
+    if (rng_draw(&aside, 4) == 0)
+        d->recipe = "fp64 muon";
     draw_ranges(d, pinned(d, "tp=", 1) * pinned(d, "dp=", 1) * cp,
                 strstr(d->pins, "order=") != NULL);
 }
