@@ -102,21 +102,25 @@ static void look_at_ends(Look *look, const Graph *graph, const Node *node, const
     }
 }
 
-/* Forward nodes that backward runs again; constants are no work. */
-static void look_at_clones(Look *look, const Body *body)
+/* A layer that backward runs again as a whole, or nodes of one; constants are no work. */
+static void look_at_clones(Look *look, const Body *body, int layers)
 {
+    bool all = body->saved_bytes[SAVED_I] == 0 && body->saved_bytes[SAVED_W] == 0, any = false;
     for (int l = 1; l < BODY_LISTS; l++)
         for (int i = 0; i < body_list(body, l)->n; i++) {
             const Inst *inst = &body_list(body, l)->at[i];
             for (int k = 0; inst->kind == INST_KERNEL && k < inst->nodes; k++) {
                 const Node *node = &body->graph->nodes.at[inst->node[k]];
                 bool again = node->seg == SEG_FORWARD && node->ins > 0 && inst->turn == 0;
+                any |= again;
                 for (int r = 0; r < look->remade.n && again; r++) /* parts of a kind share names */
                     again = !str_eq(look->remade.at[r], node->name);
-                if (again)
+                if (again && !all)
                     vec_push(look->arena, &look->remade) = node->name;
             }
         }
+    look->layers += layers;
+    look->layers_remade += all && any ? layers : 0;
 }
 
 /* Are these choices made of numbers that were drawn? */
@@ -128,6 +132,14 @@ static bool is_drawn(const Graph *graph, const Node *node)
         drawn |= in->kind == VALUE_NODE && op_draws(graph->nodes.at[in->made].op);
     }
     return drawn;
+}
+
+static int class_links(const Net *net, int class)
+{
+    int links = 0;
+    for (int i = 0; i < net->chain.n; i++)
+        links += net->chain.at[i].class == class;
+    return links;
 }
 
 static void look_at_class(Look *look, int class)
@@ -165,9 +177,7 @@ static void look_at_class(Look *look, int class)
         if (in->dim[a] == look->net->sequence)
             look->sequence = (AtomSet)(look->sequence | set);
     }
-    const Body *body = look->it->program->body[class];
-    look->only_inputs &= body->saved_bytes[SAVED_I] == 0 && body->saved_bytes[SAVED_W] == 0;
-    look_at_clones(look, body);
+    look_at_clones(look, look->it->program->body[class], class_links(look->net, class));
 }
 
 Look look_at(Arena *arena, const Assessment *it)
@@ -176,8 +186,7 @@ Look look_at(Arena *arena, const Assessment *it)
                  .it = it,
                  .plan = it->plan,
                  .net = it->net,
-                 .named_dim = NONE,
-                 .only_inputs = true};
+                 .named_dim = NONE};
     for (int c = 0; c < it->net->classes.n; c++)
         look_at_class(&look, c);
     return look;

@@ -28,8 +28,8 @@ typedef struct Look {
     int64_t named_choices;
     bool bounded;             /* places of what is named run out */
     bool drawn;               /* some of the choices stay by chance */
-    VEC(const char *) remade; /* forward values of layers that backward makes again */
-    bool only_inputs;         /* layers keep nothing but what they are handed */
+    int layers, layers_remade; /* those that keep nothing but what they are handed */
+    VEC(const char *) remade;  /* of others: forward values that backward makes again */
 } Look;
 
 Look look_at(Arena *arena, const Assessment *assessment);

@@ -317,16 +317,20 @@ static bool is_zigzag(const Look *look, Str *says)
 
 static bool remakes_all(const Look *look, Str *says)
 {
-    if (!look->only_inputs || look->remade.n == 0)
+    if (look->layers_remade == 0)
         return false;
-    str_put(says, "a layer keeps what it is handed and runs forward again");
+    if (look->layers_remade == look->layers)
+        str_put(says, "a layer keeps what it is handed and runs forward again");
+    else
+        str_putf(says, "%d of %d layers keep what they are handed and run forward again",
+                 look->layers_remade, look->layers);
     return true;
 }
 
 static bool remakes_some(const Look *look, Str *says)
 {
     enum { MOST = 4 };
-    if (look->only_inputs || look->remade.n == 0)
+    if (look->remade.n == 0)
         return false;
     for (int i = 0; i < look->remade.n && i < MOST; i++)
         str_putf(says, "%s%s", i ? ", " : "", look->remade.at[i]);
