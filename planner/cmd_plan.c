@@ -13,6 +13,9 @@
 
 /* ---- nothing fits ---- */
 
+/* Whether anything fits is asked for a help text: not for long. */
+static const SearchLimits anything = {.inside = true, .any = true, .time_ns = INT64_C(10000000000)};
+
 /* The smallest multiple of the devices on which the job fits, of the cluster as its file has it; 0
  * when none up to 64 times. */
 static int devices_enough(Cli *cli, const Problem *problem)
@@ -28,8 +31,7 @@ static int devices_enough(Cli *cli, const Problem *problem)
         if (larger.cluster && cluster_resize(larger.diag, larger.cluster, larger.ranks)) {
             Search *search = search_new(&larger);
             Pins pins = pins_none();
-            SearchLimits limits = {.inside = true, .time_ns = INT64_C(2000000000)};
-            search_run(search, &pins, &limits, &result);
+            search_run(search, &pins, &anything, &result);
             search_free(search);
         }
         if (larger.cluster)
@@ -49,9 +51,8 @@ static bool fits_offloaded(const Problem *problem, const Pins *pins, Found *ret)
         return false;
     wider.offload = MEMORY_DRAM;
     Search *search = search_new(&wider);
-    SearchLimits limits = {.inside = true, .time_ns = INT64_C(2000000000)};
     SearchResult result;
-    search_run(search, pins, &limits, &result);
+    search_run(search, pins, &anything, &result);
     search_free(search);
     *ret = result.best;
     return result.found;

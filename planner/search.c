@@ -68,7 +68,7 @@ typedef struct Run {
     Pins *space; /* without labels */
     int families, best_rank;
     int64_t budget; /* bytes of a device */
-    bool inside;
+    bool inside, any;
     Deadline deadline;
     SearchResult *result;
 } Run;
@@ -504,7 +504,7 @@ static void empty_heap(Run *run)
             drop_family(&item);
             continue;
         }
-        if (deadline_passed(&run->deadline)) {
+        if (deadline_passed(&run->deadline) || (run->any && result->found)) {
             settle_family(run, &item, false);
             drop_family(&item);
             result->complete = false;
@@ -554,6 +554,7 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
                .budget = search->problem->cluster->device.memory_bytes -
                          search->problem->cluster->device.margin_bytes,
                .inside = limits->inside,
+               .any = limits->any,
                .deadline = {limits->time_ns ? begin + limits->time_ns : 0}};
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;

@@ -114,6 +114,7 @@ void search_free(Search *search);
 typedef struct SearchLimits {
     int64_t time_ns; /* 0: none */
     bool inside;     /* no tp group beyond the fastest domain */
+    bool any;        /* is there a plan? stops at the first that fits */
 } SearchLimits;
 /* With no family at all (stats.considered and stats.illegal 0) the pins contradict the job. */
 void search_run(Search *search, const Pins *pins, const SearchLimits *limits, SearchResult *ret);
