@@ -182,11 +182,7 @@ static void look_at_class(Look *look, int class)
 
 Look look_at(Arena *arena, const Assessment *it)
 {
-    Look look = {.arena = arena,
-                 .it = it,
-                 .plan = it->plan,
-                 .net = it->net,
-                 .named_dim = NONE};
+    Look look = {.arena = arena, .it = it, .plan = it->plan, .net = it->net, .named_dim = NONE};
     for (int c = 0; c < it->net->classes.n; c++)
         look_at_class(&look, c);
     return look;

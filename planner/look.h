@@ -26,8 +26,8 @@ typedef struct Look {
     AtomSet named, named_cut;    /* what choices name is apart; and is cut by itself */
     DimId named_dim;             /* NONE: nothing is named */
     int64_t named_choices;
-    bool bounded;             /* places of what is named run out */
-    bool drawn;               /* some of the choices stay by chance */
+    bool bounded;              /* places of what is named run out */
+    bool drawn;                /* some of the choices stay by chance */
     int layers, layers_remade; /* those that keep nothing but what they are handed */
     VEC(const char *) remade;  /* of others: forward values that backward makes again */
 } Look;
