@@ -137,19 +137,20 @@ void order_path(const Order *order, const OrderTimes *times, const int64_t *end,
         const OrderRow *row = &order->row[at];
         int previous = at - 1;
         int64_t start = end[at] - times->time[row->part][row->chunk];
-        ret->time[row->part][row->chunk]++;
+        PathChunk *own = &ret->at[row->chunk];
+        own->time[row->part]++;
         while (previous >= 0 && order->row[previous].stage != row->stage)
             previous--;
-        bool waited =
-            row->before != NONE && (previous < 0 || end[previous] + gap_before(times, row) < start);
-        if (!waited) {
+        int64_t resumed = (previous < 0 ? 0 : end[previous]) + gap_before(times, row);
+        if (row->before == NONE || resumed >= start) {
+            own->gap[row->begins][row->part] += row->pair == 0;
             at = previous;
             continue;
         }
         if (row->part == PART_F)
-            ret->hop_forward[row->chunk - 1]++;
+            ret->at[row->chunk - 1].hop_forward++;
         else
-            ret->hop_backward[row->chunk]++;
+            own->hop_backward++;
         at = row->before;
     }
 }
@@ -317,6 +318,12 @@ static void find_begins(Order *order)
         }
         before[row->stage] = row;
     }
+    for (int i = 0; i < order->n; i++) {
+        const OrderRow *row = &order->row[i];
+        PathChunk *all = &order->all[row->chunk];
+        all->time[row->part] += row->pair == 0;
+        all->gap[row->begins][row->part] += row->pair == 0 && row->begins != BEGINS_STAGE;
+    }
 }
 
 Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
@@ -337,6 +344,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
     order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->runs);
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     order->turns = ARENA_ARRAY(arena, int, order->chunks);
+    order->all = ARENA_ARRAY(arena, PathChunk, order->chunks);
     order->pairs = ARENA_ARRAY(arena, bool, order->stages);
     order->meets = ARENA_ARRAY(arena, bool, order->chunks);
     for (int ring = 0; ring < RING_COUNT; ring++)

@@ -30,6 +30,12 @@ typedef struct OrderRow {
     int32_t before; /* the row of the neighbour chunk whose result this one receives, or NONE */
 } OrderRow;
 
+/* How often each length of a chunk occurs among some rows. */
+typedef struct PathChunk {
+    int32_t time[PART_COUNT], gap[BEGINS_COUNT][PART_COUNT];
+    int32_t hop_forward, hop_backward;
+} PathChunk;
+
 typedef struct Order {
     ScheduleKind schedule;
     int stages, chunks, micros, n;
@@ -41,6 +47,7 @@ typedef struct Order {
     bool splits;          /* some backward is in two parts */
     OrderRow *row;        /* in an order that respects all dependencies */
     int *turns;           /* per chunk: whole backwards that are the next row after their forward */
+    PathChunk *all;       /* per chunk: its rows and their gaps behind others, without pairs */
     int32_t *last;        /* per chunk: the last row that adds to its gradients */
     int *slots[RING_COUNT]; /* per chunk: slots that suffice whatever the lengths of rows are */
 } Order;
@@ -72,10 +79,8 @@ int64_t order_ready(const OrderTimes *times, const OrderRow *row, const int64_t 
 /* Ends of all rows; the caller has room for order->n. */
 void order_simulate(const Order *order, const OrderTimes *times, int64_t *ret_end);
 
-/* How often each length occurs on a path. */
 typedef struct OrderPath {
-    int32_t time[PART_COUNT][MAX_CHUNKS];
-    int32_t hop_forward[MAX_CHUNKS], hop_backward[MAX_CHUNKS];
+    PathChunk at[MAX_CHUNKS];
     int chunk; /* ends with the last row of this chunk */
 } OrderPath;
 

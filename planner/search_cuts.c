@@ -16,7 +16,8 @@
 static const int64_t never = INT64_MAX / 4;
 
 typedef struct LearnedPath {
-    OrderPath path;
+    PathChunk *at; /* of the stages */
+    int chunk;     /* it ends there */
     int64_t hops;
     int64_t *rest; /* per (stage, link): least sum of the stages from there on */
 } LearnedPath;
@@ -77,9 +78,19 @@ static int64_t busy_least(const CutTable *table, int stage, int begin, int end)
     return own + table->both[begin] + table->hop_both[stage];
 }
 
+/* So many rows of a stage, and what they wait for behind those before them. */
+static int64_t rows_ns(const PathChunk *rows, const StageCost *cost)
+{
+    int64_t ns = rows->time[PART_F] * cost->ns[PART_F] + rows->time[PART_B] * cost->ns[PART_B];
+    for (int begins = 0; cost->waits && begins < BEGINS_COUNT; begins++)
+        ns += rows->gap[begins][PART_F] * cost->gap_ns[begins][PART_F] +
+              rows->gap[begins][PART_B] * cost->gap_ns[begins][PART_B];
+    return ns;
+}
+
 static int64_t busy_of(const CutTable *table, int stage, int begin, const StageCost *cost)
 {
-    int64_t own = (cost->ns[PART_F] + cost->ns[PART_B]) * table->family->order->micros;
+    int64_t own = rows_ns(&table->family->order->all[stage], cost);
     int64_t here = table->forward[begin] + table->hop_forward[stage] + own + cost->norm_least_ns;
     int64_t back = table->both[begin] + table->hop_both[stage] + own + table->first_norm;
     return num_larger(here, back);
@@ -204,9 +215,7 @@ static int64_t plan_bytes(CutTable *table, const int *first_link)
 
 static int64_t form_at(const LearnedPath *form, int stage, const StageCost *cost)
 {
-    return form->path.time[PART_F][stage] * cost->ns[PART_F] +
-           form->path.time[PART_B][stage] * cost->ns[PART_B] +
-           (stage == form->path.chunk ? cost->norm_least_ns : 0);
+    return rows_ns(&form->at[stage], cost) + (stage == form->chunk ? cost->norm_least_ns : 0);
 }
 
 /* The least sum of the path over the stages from each place on. */
@@ -237,6 +246,24 @@ static void fill_rest(CutTable *table, LearnedPath *form)
         }
 }
 
+/* Keeps the longest path to the end of a stage, unless it is known. */
+static void learn_path(CutTable *table, const OrderTimes *times, int stage)
+{
+    OrderPath path;
+    order_path(table->family->order, times, table->end, stage, &path);
+    size_t bytes = (size_t)table->stages * sizeof *path.at;
+    for (int f = 0; f < table->forms.n; f++)
+        if (table->forms.at[f].chunk == stage && !memcmp(table->forms.at[f].at, path.at, bytes))
+            return;
+    LearnedPath form = {.at = ARENA_ARRAY(table->arena, PathChunk, table->stages), .chunk = stage};
+    memcpy(form.at, path.at, bytes);
+    for (int s = 0; s + 1 < table->stages; s++)
+        form.hops += path.at[s].hop_forward * times->hop_forward[s] +
+                     path.at[s].hop_backward * times->hop_backward[s];
+    fill_rest(table, &form);
+    vec_push(table->arena, &table->forms) = form;
+}
+
 /* Simulates; keeps its longest path. */
 static void try_plan(CutTable *table, const int *first_link, Cuts *best, CutStats *stats)
 {
@@ -251,13 +278,7 @@ static void try_plan(CutTable *table, const int *first_link, Cuts *best, CutStat
     for (int s = 1; s < table->stages; s++)
         if (ends[s].norm > ends[last].norm)
             last = s;
-    LearnedPath form = {.hops = 0};
-    order_path(order, &times, table->end, last, &form.path);
-    for (int s = 0; s + 1 < table->stages; s++)
-        form.hops += form.path.hop_forward[s] * times.hop_forward[s] +
-                     form.path.hop_backward[s] * times.hop_backward[s];
-    fill_rest(table, &form);
-    vec_push(table->arena, &table->forms) = form;
+    learn_path(table, &times, last);
     if (ns < best->step_ns) {
         best->step_ns = ns;
         best->bytes = plan_bytes(table, first_link);

@@ -322,19 +322,6 @@ static void time_buckets(StageCost *cost, int begin, int end)
     cost->reduced_ns = clock;
 }
 
-/* When this rank's sum of squares is known, from the start of the last backward row. */
-static int64_t norm_time(const StageCost *cost, int64_t launch, int64_t tied_end)
-{
-    int64_t clock = cost->ns[PART_B];
-    for (int b = 0; b < cost->buckets; b++) {
-        const StageBucket *bucket = &cost->bucket[b];
-        int64_t ready =
-            bucket->tied ? num_larger(tied_end, bucket->reduced_ns) : bucket->reduced_ns;
-        clock = num_larger(clock, ready) + bucket->sumsq_ns;
-    }
-    return clock + launch; /* the loss joins the pair */
-}
-
 /* The level between the homes of a tied parameter at the ends of the chain, which are in the first
  * and the last stage; NONE for others, whose stages hang on the cuts. */
 static int tied_level(const Family *family, int begin, int end, int other)
@@ -345,26 +332,34 @@ static int tied_level(const Family *family, int begin, int end, int other)
                 : NONE;
 }
 
-static void fill_ends(const Family *family, int begin, int end, StageCost *cost)
+static void fill_ends(Arena *scratch, const Family *family, int begin, int end, StageCost *cost)
 {
     const Cluster *cluster = family->problem->cluster;
-    int64_t launch = cluster->device.launch_ns;
-    cost->norm_ns = norm_time(cost, launch, 0) - cost->ns[PART_B];
-    int64_t tied = 0;
+    const StageBucket **bucket = ARENA_ARRAY(scratch, const StageBucket *, cost->buckets + 1);
+    int64_t *ready = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1), tied = 0;
     for (int b = 0; b < cost->buckets; b++)
         if (cost->bucket[b].tied) {
             int level = tied_level(family, begin, end, cost->other_home);
             tied = num_larger(tied, num_larger(cost->reduced_ns, cost->bucket[b].reduced_ns));
             tied += level == NONE ? 0 : price_pair(cluster, level, cost->bucket[b].share_bytes);
         }
-    cost->norm_least_ns = norm_time(cost, launch, tied) - cost->ns[PART_B];
     int64_t compute = 0, gather = 0;
     for (int b = 0; b < cost->buckets; b++) {
-        compute += cost->bucket[b].update_ns;
-        if (cost->bucket[b].gather_ns)
-            gather = num_larger(gather, compute) + cost->bucket[b].gather_ns;
+        bucket[b] = &cost->bucket[b];
+        ready[b] = num_larger(bucket[b]->tied ? tied : 0, bucket[b]->reduced_ns);
+        compute += bucket[b]->update_ns;
+        if (bucket[b]->gather_ns)
+            gather = num_larger(gather, compute) + bucket[b]->gather_ns;
     }
+    int64_t norm = stage_norm_end(family, bucket, ready, cost->buckets, cost->ns[PART_B]);
+    /* the loss joins the pair */
+    cost->norm_least_ns = norm + cluster->device.launch_ns - cost->ns[PART_B];
     cost->update_ns = num_larger(compute, gather);
+    if (family_updates_far(family)) {
+        const int64_t late = INT64_MAX / 4; /* whatever can come before has come */
+        int64_t stepped;
+        cost->update_ns = stage_update_end(family, bucket, cost->buckets, late, &stepped) - late;
+    }
 }
 
 /* ---- a stage ---- */
@@ -445,7 +440,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     if (family->memory[KEPT_STATE] != MEMORY_HBM)
         cost->state_bytes = state_slots_bytes(family, cost->buckets, cost->field_bytes);
     time_buckets(cost, begin, end);
-    fill_ends(family, begin, end, cost);
+    fill_ends(scratch, family, begin, end, cost);
     cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +
                         cost->state_bytes + cost->transient_bytes;
     arena_free(scratch);

@@ -77,10 +77,11 @@ typedef struct StageCost {
     int64_t fold_ns;               /* and of rows that add to gradients, adding of homes */
     int64_t gap_ns[BEGINS_COUNT][PART_COUNT]; /* behind the row before it: until weights of its
                                                  first link have come, and gradients have gone */
-    int64_t norm_ns; /* from the last backward row's end until this rank's norm is known, without
-                        tied sums */
-    int64_t norm_least_ns; /* the same with tied sums that wait for nobody: never too much */
-    int64_t update_ns;     /* from the clip coefficient to the last gather's end */
+    bool waits;                               /* some of these are not 0 */
+    int64_t norm_least_ns; /* from the last backward row's end until this rank's norm is known, with
+                              tied sums that wait for nobody: never too much */
+    int64_t update_ns;     /* from the clip coefficient to the end of the last gather and of what
+                              goes home, where all that could come before has come: never too much */
     int64_t fixed_bytes;   /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
@@ -175,6 +176,8 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
  * bytes of a field of a share as hops carry it; the bytes of a device's slots. */
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
                          int64_t begin, int64_t *ret_stepped);
+/* Do updates wait for another memory? */
+bool family_updates_far(const Family *family);
 int64_t share_state_bytes(const Family *family, int64_t elements);
 /* How many fields of state an element has: moments, of a whole matrix one, and its master. */
 int family_state_fields(const Family *family, bool whole);

@@ -141,9 +141,7 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
     ret->step_ns = compute;
     ret->update_ns = num_larger(compute, gather);
     ret->copy_ns = 0;
-    const Memory *home = family->memory;
-    if (home[KEPT_STATE] != MEMORY_HBM || home[KEPT_WEIGHTS] != MEMORY_HBM ||
-        home[KEPT_GRADIENTS] != MEMORY_HBM) {
+    if (family_updates_far(family)) {
         int64_t end = stage_update_end(family, buckets.at, buckets.n, begin, &ret->step_ns) - begin;
         ret->step_ns -= begin;
         ret->copy_ns = end - ret->update_ns;

@@ -480,6 +480,7 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         cost->gap_ns[turns && !forward ? BEGINS_OWN : BEGINS_THERE][part] =
             num_larger(row[part].clock - rest[part].clock, 0);
         cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - rest[part].clock, 0);
+        cost->waits = true;
     }
     PartKind adds = family->deck->key.split ? PART_W : PART_B;
     for (int b = 0; b < cost->buckets; b++) {

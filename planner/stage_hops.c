@@ -100,6 +100,13 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
     return end;
 }
 
+bool family_updates_far(const Family *family)
+{
+    const Memory *home = family->memory;
+    return home[KEPT_STATE] != MEMORY_HBM || home[KEPT_WEIGHTS] != MEMORY_HBM ||
+           home[KEPT_GRADIENTS] != MEMORY_HBM;
+}
+
 int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, const int64_t *ready,
                        int n, int64_t begin)
 {

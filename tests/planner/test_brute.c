@@ -332,7 +332,7 @@ static void test_equals_brute_force_of_long_sequences(void **state)
  * itself.
  */
 static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *ret_cuts,
-                       int64_t *ret_late)
+                       int64_t *ret_late, int64_t *ret_far)
 {
     Family *family = pins_plain(pins) ? search_family(search, arena, pins) : NULL;
     if (!family)
@@ -347,6 +347,7 @@ static void check_cuts(Arena *arena, Search *search, const Pins *pins, int64_t *
     Cuts cuts = cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
     assert_int_equal(cuts.step_ns, brute.best);
     *ret_cuts += brute.plans;
+    *ret_far += family_updates_far(family);
     *ret_late += at_once.step_ns != brute.best;
 }
 
@@ -354,16 +355,27 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
 {
     (void)state;
     Dice rng = {11, 0};
-    int64_t cuts = 0, late = 0;
+    int64_t cuts = 0, late = 0, far = 0;
     for (int i = 0; i < 25; i++) {
         Arena *arena = arena_new("cuts");
         Problem *problem = problem_random(arena, &rng, 11);
         Search *search = search_new(problem);
         Pins deep = pins_none(), *space;
+        if (i % 3 == 2) { /* rows wait for weights, updates for state */
+            for (int m = MEMORY_DRAM; m <= MEMORY_NVME; m++)
+                problem->cluster->store[m] = (Store){.bytes = INT64_C(1) << 42,
+                                                     .read_bytes_per_s = INT64_C(8) << 30,
+                                                     .write_bytes_per_s = INT64_C(4) << 30,
+                                                     .latency_ns = 2000};
+            deep.zero = 3;
+            deep.home[KEPT_WEIGHTS] = MEMORY_DRAM;
+            deep.home[KEPT_GRADIENTS] = i % 2 ? MEMORY_DRAM : MEMORY_HBM;
+            deep.home[KEPT_STATE] = MEMORY_NVME;
+        }
         for (deep.pp = 2; deep.pp <= problem->ranks; deep.pp *= 2) {
             int families = search_space(problem, &deep, arena, &space);
             for (int k = 0; k < 30 && families > 0; k++)
-                check_cuts(arena, search, &space[dice(&rng, 0, families - 1)], &cuts, &late);
+                check_cuts(arena, search, &space[dice(&rng, 0, families - 1)], &cuts, &late, &far);
         }
         search_free(search);
         problem_free(problem);
@@ -371,9 +383,9 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
     }
     /* the first plans are not always the best: the tree has work */
     assert_true(cuts > 20000);
-    assert_true(late > 20);
-    print_message("# %lld cuts; the tree was needed %lld times\n", (long long)cuts,
-                  (long long)late);
+    assert_true(late > 20 && far > 100);
+    print_message("# %lld cuts; the tree was needed %lld times; %lld families have far homes\n",
+                  (long long)cuts, (long long)late, (long long)far);
 }
 
 /* Where a step has few micro-batches, how it ends is much of it, and many cuts are nearly

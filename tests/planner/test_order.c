@@ -21,13 +21,17 @@ static Order *order_of(Arena *arena, ScheduleKind kind, int stages, int micros)
     return order_new(arena, kind, schedule_make(arena, diag_new(arena), kind, stages, 1, micros));
 }
 
-static OrderTimes random_times(Dice *rng, int stages, int64_t hop)
+/* gaps: the longest behind another row. */
+static OrderTimes random_times(Dice *rng, int stages, int64_t hop, int64_t gaps)
 {
     OrderTimes times = {.hop_forward = {0}};
     for (int s = 0; s < stages; s++) {
         times.time[PART_F][s] = dice(rng, 1, 1000);
         times.time[PART_B][s] = dice(rng, 1, 2000);
         times.hop_forward[s] = times.hop_backward[s] = hop;
+        for (int begins = 0; begins < BEGINS_COUNT && gaps > 0; begins++)
+            for (int part = PART_F; part <= PART_B; part++)
+                times.gap[begins][part][s] = dice(rng, 0, gaps);
     }
     return times;
 }
@@ -49,7 +53,7 @@ static void test_times_are_those_of_the_schedule(void **state)
         Sample at = random_sample(&rng);
         Order *order = order_of(arena, at.kind, at.stages, at.micros);
         int64_t hop = dice(&rng, 0, 300);
-        OrderTimes times = random_times(&rng, at.stages, hop);
+        OrderTimes times = random_times(&rng, at.stages, hop, 0);
         int64_t *end = ARENA_ARRAY(arena, int64_t, order->n);
         order_simulate(order, &times, end);
         RowTimes rows = {.hop = hop};
@@ -65,11 +69,16 @@ static void test_times_are_those_of_the_schedule(void **state)
 static int64_t path_length(const OrderPath *path, const OrderTimes *times, int stages)
 {
     int64_t length = 0;
-    for (int s = 0; s < stages; s++)
-        length += path->time[PART_F][s] * times->time[PART_F][s] +
-                  path->time[PART_B][s] * times->time[PART_B][s] +
-                  path->hop_forward[s] * times->hop_forward[s] +
-                  path->hop_backward[s] * times->hop_backward[s];
+    for (int s = 0; s < stages; s++) {
+        const PathChunk *at = &path->at[s];
+        length +=
+            at->hop_forward * times->hop_forward[s] + at->hop_backward * times->hop_backward[s];
+        for (int part = PART_F; part <= PART_B; part++) {
+            length += at->time[part] * times->time[part][s];
+            for (int begins = 0; begins < BEGINS_COUNT; begins++)
+                length += at->gap[begins][part] * times->gap[begins][part][s];
+        }
+    }
     return length;
 }
 
@@ -84,14 +93,14 @@ static void test_paths_bound(void **state)
         Sample at = random_sample(&rng);
         Order *order = order_of(arena, at.kind, at.stages, at.micros);
         int64_t *end = ARENA_ARRAY(arena, int64_t, order->n);
-        OrderTimes times = random_times(&rng, at.stages, dice(&rng, 0, 300));
+        OrderTimes times = random_times(&rng, at.stages, dice(&rng, 0, 300), i % 2 * 400);
         order_simulate(order, &times, end);
         int stage = (int)dice(&rng, 0, at.stages - 1);
         OrderPath path;
         order_path(order, &times, end, stage, &path);
         assert_int_equal(path_length(&path, &times, at.stages), end[order->last[stage]]);
         for (int k = 0; k < 10; k++) {
-            OrderTimes other = random_times(&rng, at.stages, dice(&rng, 0, 300));
+            OrderTimes other = random_times(&rng, at.stages, dice(&rng, 0, 300), 400);
             order_simulate(order, &other, end);
             assert_true(path_length(&path, &other, at.stages) <= end[order->last[stage]]);
         }
