@@ -201,7 +201,8 @@ static char *verdict_line(Arena *arena, const Report *report)
                             report->pinned ? "within these pins" : "in the declared space",
                             text_time(arena, search->stats.wall_ns));
     int64_t open = search->best.step_ns - search->bound_ns;
-    return arena_printf(arena, "time ran out: plans that take up to %s less time may exist; %s",
+    return arena_printf(arena, "%s: plans that take up to %s less time may exist; %s",
+                        search->stats.left ? "some have too many cuts to try" : "time ran out",
                         text_percent(arena, open, search->best.step_ns),
                         text_time(arena, search->stats.wall_ns));
 }

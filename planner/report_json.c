@@ -171,6 +171,7 @@ json_t *search_json(const SearchResult *search)
     json_object_set_new(object, "cut_bound", integer(stats->cut_bound));
     json_object_set_new(object, "simulated", integer(stats->simulated));
     json_object_set_new(object, "open", integer(stats->open));
+    json_object_set_new(object, "left", integer(stats->left));
     json_object_set_new(object, "illegal", integer(stats->illegal));
     json_object_set_new(object, "plans", integer(stats->plans));
     json_object_set_new(object, "solved", integer(stats->solved));

@@ -421,6 +421,7 @@ static void search_tree(Run *run, HeapItem item)
         keep_best(run, item.pins, item.rank, item.family, &cuts);
     if (!cut.complete) {
         run->result->complete = false;
+        run->result->stats.left += cut.left;
         if (item.bound < run->result->bound_ns)
             run->result->bound_ns = item.bound;
     }
@@ -555,7 +556,9 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
                          search->problem->cluster->device.margin_bytes,
                .inside = limits->inside,
                .any = limits->any,
-               .deadline = {limits->time_ns ? begin + limits->time_ns : 0}};
+               .deadline = {.end_ns = limits->time_ns ? begin + limits->time_ns : 0,
+                            .nodes = TREE_NODES,
+                            .plans = TREE_PLANS}};
     int64_t solved = search->solved;
     run.heap.arena = run.scratch;
     run.families = search_space(search->problem, pins, run.scratch, &run.space);
@@ -564,6 +567,8 @@ void search_run(Search *search, const Pins *pins, const SearchLimits *limits, Se
         fill_heap(&run, wave == 0);
         empty_heap(&run);
     }
+    if (ret->found && ret->bound_ns >= ret->best.step_ns)
+        ret->complete = true; /* what was left open cannot be faster than what came later */
     if (ret->found && (ret->complete || ret->bound_ns > ret->best.step_ns))
         ret->bound_ns = ret->best.step_ns;
     if (!ret->found && ret->complete && !ret->tightest.known)

@@ -25,7 +25,10 @@
  * block is solved); the schedule's rows with it, in which what they keep must fit; cards; the best
  * cuts of the busy paths, within memory; then a tree of cuts
  * under the critical paths of every plan simulated so far. When the smallest bound is no less than
- * the best plan, that plan is optimal; `gap` is what is left when time ran out before. */
+ * the best plan, that plan is optimal; `gap` is what is left when time ran out before, or a tree
+ * had more nodes than it may: then the best cuts found stand for the family, the same on every
+ * machine.
+ */
 #ifndef LPLAN_PLANNER_SEARCH_H
 #define LPLAN_PLANNER_SEARCH_H
 
@@ -47,6 +50,7 @@ typedef struct SearchStats {
     int64_t cut_bound;  /* that cannot be faster */
     int64_t simulated;  /* of which at least one plan was simulated */
     int64_t open;       /* that time did not suffice for */
+    int64_t left;       /* of those simulated: whose tree of cuts was left at TREE_NODES */
     int64_t illegal;    /* whose layers cannot be placed so; not considered */
     int64_t plans;      /* simulated: a family has many cuts */
     int64_t solved;     /* variants whose blocks were solved */

@@ -328,6 +328,19 @@ static int64_t node_bound(Tree *tree, int stage, int64_t busy, int64_t update)
     return bound + table->tail + num_larger(update, table->update[at]);
 }
 
+/* One more; false: it is too late for it. */
+static bool next_node(Tree *tree)
+{
+    const Deadline *deadline = tree->deadline;
+    CutStats *stats = tree->stats;
+    tree->nodes++;
+    stats->left = stats->left || (deadline->nodes > 0 && tree->nodes > deadline->nodes) ||
+                  (deadline->plans > 0 && stats->simulated > deadline->plans);
+    if (stats->left || ((tree->nodes & 1023) == 0 && deadline_passed(deadline)))
+        stats->complete = false;
+    return stats->complete;
+}
+
 /* `busy` and `update`: largest of the stages before. */
 static void descend(Tree *tree, int stage, int64_t busy, int64_t update)
 {
@@ -340,11 +353,11 @@ static void descend(Tree *tree, int stage, int64_t busy, int64_t update)
     for (int end = low; end <= high; end++) {
         if (table->busy[slot(table, stage + 1, end)] >= never)
             continue;
-        if ((++tree->nodes & 1023) == 0 && deadline_passed(tree->deadline))
-            tree->stats->complete = false;
+        if (!tree->stats->complete || !next_node(tree))
+            return;
         bool stop;
         const StageCost *cost = stage_at(table, stage, begin, end, &stop);
-        if (stop || !tree->stats->complete)
+        if (stop)
             return;
         if (!cost)
             continue;

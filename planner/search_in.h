@@ -142,14 +142,19 @@ typedef struct Cuts {
 
 typedef struct CutStats {
     int64_t simulated;
-    bool complete; /* false: out of time; `bound` is what remains */
+    bool complete; /* false: out of time, or of nodes; `bound` is what remains */
+    bool left;     /* of nodes: the tree has more than it may */
     int64_t bound;
 } CutStats;
 
-/* Called now and then; true: time is up. */
+/* Where a search stops. A node is an end of a stage that is looked at; every plan simulated makes
+ * each of them dearer. */
+enum { TREE_NODES = 1 << 18, TREE_PLANS = 1 << 12 };
 typedef struct Deadline {
-    int64_t end_ns; /* of the monotonic clock; 0: none */
+    int64_t end_ns;       /* of the monotonic clock; 0: none */
+    int64_t nodes, plans; /* of the tree of one family; 0: any number */
 } Deadline;
+/* Called now and then; true: time is up. */
 bool deadline_passed(const Deadline *deadline);
 
 /* A lower bound over all cuts that fit, from busy paths; INT64_MAX when none fits under `below`.

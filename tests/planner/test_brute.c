@@ -394,6 +394,7 @@ static void test_cuts_of_a_family_equal_brute_force(void **state)
 static void test_few_micro_batches_are_few_plans(void **state)
 {
     (void)state;
+    int left = 0;
     for (int tied = 0; tied < 2; tied++)
         for (int micros = 1; micros <= 16; micros *= 2) {
             Arena *arena = arena_new("deep");
@@ -409,10 +410,23 @@ static void test_few_micro_batches_are_few_plans(void **state)
                 cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &never, &stats);
             assert_true(cuts.step_ns < INT64_MAX);
             assert_true(stats.simulated < 500);
+            /* a tree that is left early has a plan and says what may be below it */
+            Deadline early = {.nodes = 8};
+            CutStats cut = {0};
+            Cuts some =
+                cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &early, &cut);
+            assert_true(some.step_ns >= cuts.step_ns && some.step_ns < INT64_MAX);
+            assert_true(cut.complete == !cut.left && cut.bound <= cuts.step_ns);
+            left += cut.left;
+            early = (Deadline){.plans = 3};
+            cut = (CutStats){0};
+            some = cuts_search(cuts_table(arena, family, NULL, INT64_MAX), INT64_MAX, &early, &cut);
+            assert_true(cut.simulated <= 4 && cut.bound <= cuts.step_ns);
             search_free(search);
             problem_free(problem);
             arena_free(arena);
         }
+    assert_true(left > 0);
 }
 
 int main(void)
