@@ -78,11 +78,11 @@ typedef struct StageCost {
     int64_t gap_ns[BEGINS_COUNT][PART_COUNT]; /* behind the row before it: until weights of its
                                                  first link have come, and gradients have gone */
     bool waits;                               /* some of these are not 0 */
-    int64_t norm_least_ns; /* from the last backward row's end until this rank's norm is known, with
-                              tied sums that wait for nobody: never too much */
-    int64_t update_ns;     /* from the clip coefficient to the end of the last gather and of what
-                              goes home, where all that could come before has come: never too much */
-    int64_t fixed_bytes;   /* scalars, parameters, transients, scratch */
+    /* Never too much: from the last backward row's end until this rank's norm is known, with tied
+     * sums that wait for nobody; and from the clip coefficient to the end of the last gather and of
+     * what goes home, where all that could come before has come. */
+    int64_t norm_least_ns, update_ns;
+    int64_t fixed_bytes; /* scalars, parameters, transients, scratch */
     int64_t weight_bytes, gradient_bytes, state_bytes, transient_bytes; /* parts of it */
     int64_t pass_bytes, scratch_bytes, fetched_bytes, buffer_bytes;     /* which chunks of a stage
                                                                            share */
