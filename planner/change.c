@@ -50,8 +50,9 @@ static bool read_value(Diag *diag, const char *key, const char *text, int64_t wa
 static bool cluster_holds(const Problem *problem, const char *key, const char *value)
 {
     Arena *arena = problem->arena;
-    const char *text = json_text(arena, cluster_json(problem->cluster, MEMORY_NVME)),
-               *name = arena_printf(arena, "%s=%s", key, value);
+    json_t *json = cluster_json(problem->cluster, MEMORY_NVME);
+    const char *text = json_text(arena, json), *name = arena_printf(arena, "%s=%s", key, value);
+    json_decref(json);
     JsonDoc *doc = json_parse(arena, problem->diag, name, text, strlen(text));
     return doc && cluster_read(arena, problem->diag, json_root(doc)) != NULL;
 }

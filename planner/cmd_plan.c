@@ -14,7 +14,7 @@
 /* ---- nothing fits ---- */
 
 /* Whether anything fits is asked for a help text: not for long. */
-static const SearchLimits anything = {.inside = true, .any = true, .time_ns = INT64_C(10000000000)};
+static const SearchLimits anything = {.inside = true, .any = true, .time_ns = INT64_C(3000000000)};
 
 /* The smallest multiple of the devices on which the job fits, of the cluster as its file has it; 0
  * when none up to 64 times. */
