@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char pin_range_keys[] = "tp cp dp tp_by cp_by cp_heads ep etp zero shard sp block recompute";
+#include "ir/plan_memory.h"
+
+const char pin_range_keys[] = "tp cp dp tp_by cp_by cp_heads ep etp zero shard "
+                              "weight_home gradient_home sp block recompute";
 
 /* The pins that layers may have of their own: what a stage, a step or the order of the sequence is
  * belongs to all. */
@@ -23,6 +26,8 @@ static const RangeKey keys[] = {{"tp", offsetof(Pins, tp)},
                                 {"etp", offsetof(Pins, etp)},
                                 {"zero", offsetof(Pins, zero)},
                                 {"shard", offsetof(Pins, shard)},
+                                {"weight_home", offsetof(Pins, home[KEPT_WEIGHTS])},
+                                {"gradient_home", offsetof(Pins, home[KEPT_GRADIENTS])},
                                 {"sp", offsetof(Pins, sp)},
                                 {"block", offsetof(Pins, block)},
                                 {"recompute", offsetof(Pins, recompute)}};
@@ -125,6 +130,8 @@ static void put_value(Str *str, const Pins *pins, const RangeKey *key)
         str_put(str, cross_text[value]);
     else if (str_eq(key->name, "shard"))
         str_put(str, shard_text[value]);
+    else if (kept_of_pin(key->name) < KEPT_COUNT)
+        str_put(str, memory_text[value]);
     else
         str_putf(str, "%d", value);
 }

@@ -84,12 +84,16 @@ const char *const exchange_text[EXCHANGE_COUNT] = {"exact", "padded"};
 Homes plan_homes(const Plan *plan, int class)
 {
     const Homes *own = plan->class[class].cut;
-    return own ? *own : (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    return own ? *own
+               : (Homes){.state = plan->state_atoms,
+                         .gradient = plan->gradient_atoms,
+                         .weight = plan->weight_atoms};
 }
 
 bool homes_equal(const Homes *a, const Homes *b)
 {
-    return a->state == b->state && a->gradient == b->gradient && a->weight == b->weight;
+    return a->state == b->state && a->gradient == b->gradient && a->weight == b->weight &&
+           a->stays == b->stays;
 }
 
 int plan_chunk_of_link(const Plan *plan, int link)
@@ -119,10 +123,11 @@ Homes homes_preset(const Mesh *mesh, int zero, int shard)
         if ((all >> a & 1) && mesh->atom[a].level == 0)
             near |= (AtomSet)(1u << a);
     AtomSet most = shard == SHARD_NODE ? near : all;
-    return (Homes){zero >= 1 ? most : 0, zero >= 2 ? most : 0,
-                   zero < 3                 ? 0
-                   : shard == SHARD_WEIGHTS ? near
-                                            : most};
+    return (Homes){.state = zero >= 1 ? most : 0,
+                   .gradient = zero >= 2 ? most : 0,
+                   .weight = zero < 3                 ? 0
+                             : shard == SHARD_WEIGHTS ? near
+                                                      : most};
 }
 
 int homes_words(const Mesh *mesh, const Homes *homes, int *ret_shard)

@@ -40,14 +40,6 @@ typedef enum {
     KEEP_NONE
 } Keep; /* KEEP_NONE: recomputed in backward from what is saved */
 
-/* Over which atoms what belongs to a parameter is cut, beyond the cuts of its own placement: the
- * optimizer's state (and its step), the gradient accumulator, the weight. Each set holds the next
- * one. Where a gradient's home is cut, every micro-batch adds its sums to the share; where a
- * weight's is, it is gathered for each use. Nothing: the home of everybody is whole. */
-typedef struct Homes {
-    AtomSet state, gradient, weight;
-} Homes;
-
 /* What outlives its use, and may wait for the next one in another memory than the device's: the
  * optimizer's state, from one update to the next; what forward saves for backward; weights, from
  * one use to the next; gradients, from one micro-batch to the next and to the update. */
@@ -55,6 +47,16 @@ typedef enum { KEPT_STATE, KEPT_SAVED, KEPT_WEIGHTS, KEPT_GRADIENTS, KEPT_COUNT 
 extern const char *const kept_pin[KEPT_COUNT];   /* "optimizer_home" */
 extern const char *const kept_text[KEPT_COUNT];  /* "the optimizer's state" */
 extern const char *const kept_short[KEPT_COUNT]; /* "optimizer" */
+
+/* Over which atoms what belongs to a parameter is cut, beyond the cuts of its own placement: the
+ * optimizer's state (and its step), the gradient accumulator, the weight. Each set holds the next
+ * one. Where a gradient's home is cut, every micro-batch adds its sums to the share; where a
+ * weight's is, it is gathered for each use. Nothing: the home of everybody is whole. */
+typedef struct Homes {
+    AtomSet state, gradient, weight;
+    unsigned stays; /* bits of Kept: weights and gradients that stay on the device where the plan
+                       has a home for them in another memory */
+} Homes;
 
 /* The choice for one class: the same for all its instances. */
 typedef struct ClassPlan {
@@ -64,7 +66,7 @@ typedef struct ClassPlan {
     Keep *keep;                          /* per value that backward reads */
     Placement
         *saved; /* per value: the copy that is kept (a copy forward makes, or a free view of one) */
-    const Homes *cut;     /* of its parameters; NULL: as the plan says for all */
+    const Homes *cut;     /* and homes of its parameters; NULL: as the plan says for all */
     const Mesh *mesh;     /* the plan's, with the roles that its atoms have in this class; NULL: the
                              plan's own */
     const AtomList *rows; /* atoms by which it reads the batch; NULL: those of its boundary */
@@ -96,7 +98,7 @@ typedef struct Plan {
     AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
                             is Partial or Replicate there */
     AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
-    Memory memory[KEPT_COUNT];            /* where it is between its uses */
+    Memory memory[KEPT_COUNT];            /* where it is between its uses, but for Homes.stays */
     int64_t bucket_bytes;                 /* gradient buckets close at this size */
     int *part;        /* per link of the chain: links of one kind and of one part are a class;
                          NULL: those of one kind are */
@@ -125,6 +127,11 @@ typedef enum { SHARD_ALL, SHARD_NODE, SHARD_WEIGHTS, SHARD_COUNT } Shard;
 extern const char *const shard_text[SHARD_COUNT];
 extern const char *const exchange_text[EXCHANGE_COUNT];
 
+/* The memory in which parameters with these homes have theirs, of a plan's memories [KEPT_COUNT].
+ */
+Memory home_memory(const Memory *memory, const Homes *homes, Kept kept);
+/* Does some class keep on the device what has another home by the plan? */
+bool plan_keeps_some(const Plan *plan, const Net *net, Kept kept);
 /* The farthest memory that anything of a plan lives in. */
 Memory plan_farthest(const Plan *plan);
 

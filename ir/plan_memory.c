@@ -17,6 +17,21 @@ Memory plan_farthest(const Plan *plan)
     return farthest;
 }
 
+Memory home_memory(const Memory *memory, const Homes *homes, Kept kept)
+{
+    return homes->stays >> kept & 1 ? MEMORY_HBM : memory[kept];
+}
+
+bool plan_keeps_some(const Plan *plan, const Net *net, Kept kept)
+{
+    bool some = false;
+    for (int c = 0; c < net->classes.n && plan->memory[kept] != MEMORY_HBM; c++) {
+        Homes homes = plan_homes(plan, c);
+        some = some || home_memory(plan->memory, &homes, kept) == MEMORY_HBM;
+    }
+    return some;
+}
+
 void pins_memories(const Pins *pins, Memory *ret)
 {
     for (int k = 0; k < KEPT_COUNT; k++)
@@ -66,6 +81,26 @@ void plan_memories_put(json_t *root, const Plan *plan)
     for (int k = 0; k < KEPT_COUNT; k++)
         if (plan->memory[k] != MEMORY_HBM)
             json_object_set_new(root, kept_key[k], json_string(memory_text[plan->memory[k]]));
+}
+
+void homes_stays_put(json_t *object, const Homes *homes)
+{
+    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
+        if (homes->stays >> k & 1)
+            json_object_set_new(object, kept_key[k], json_string(memory_text[MEMORY_HBM]));
+}
+
+bool homes_stays_read(Json object, Homes *ret)
+{
+    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++) {
+        int memory;
+        if (!json_has(object, kept_key[k]))
+            continue;
+        if (!json_word(json_get(object, kept_key[k]), memory_text, 1, &memory))
+            return false;
+        ret->stays |= 1u << k;
+    }
+    return true;
 }
 
 bool plan_memories_read(Json root, Plan *plan)

@@ -102,9 +102,11 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
     json_object_set_new(object, "saved", saved);
     if (choice->cut) {
         json_t *cut = json_object();
-        json_object_set_new(cut, "state_atoms", plan_atoms_json(choice->cut->state));
-        json_object_set_new(cut, "gradient_atoms", plan_atoms_json(choice->cut->gradient));
-        json_object_set_new(cut, "weight_atoms", plan_atoms_json(choice->cut->weight));
+        const Homes *homes = choice->cut;
+        json_object_set_new(cut, "state_atoms", plan_atoms_json(homes->state));
+        json_object_set_new(cut, "gradient_atoms", plan_atoms_json(homes->gradient));
+        json_object_set_new(cut, "weight_atoms", plan_atoms_json(homes->weight));
+        homes_stays_put(cut, homes);
         json_object_set_new(object, "cut", cut);
     }
     if (choice->mesh)
@@ -349,13 +351,14 @@ static bool read_homes(Json object, const Plan *plan, Homes *ret)
 /* A class whose parameters are cut otherwise than the plan says for all. */
 static bool read_cut(Json object, const Plan *plan, ClassPlan *ret)
 {
-    static const char *const keys[] = {"state_atoms", "gradient_atoms", "weight_atoms"};
+    const char *const keys[] = {"state_atoms", "gradient_atoms", "weight_atoms",
+                                kept_key[KEPT_WEIGHTS], kept_key[KEPT_GRADIENTS]};
     if (!object.value)
         return true;
     Homes *homes = ARENA_NEW(plan->arena, Homes);
     ret->cut = homes;
-    return json_want_object(object) && json_only_keys(object, keys, 3) &&
-           read_homes(object, plan, homes);
+    return json_want_object(object) && json_only_keys(object, keys, 5) &&
+           read_homes(object, plan, homes) && homes_stays_read(object, homes);
 }
 
 static bool read_class(Json object, const Plan *plan, const Net *net, const Graph *graph,

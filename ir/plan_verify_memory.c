@@ -7,10 +7,12 @@
 static bool verify_far_weights(const Verify *v)
 {
     const Plan *plan = v->plan;
-    bool even = plan->weight_atoms == plan->state_atoms;
-    for (int c = 0; c < v->net->classes.n; c++)
-        even = even &&
-               (!plan->class[c].cut || plan->class[c].cut->weight == plan->class[c].cut->state);
+    bool even = true;
+    for (int c = 0; c < v->net->classes.n; c++) {
+        Homes homes = plan_homes(plan, c);
+        bool far = home_memory(plan->memory, &homes, KEPT_WEIGHTS) != MEMORY_HBM;
+        even = even && (!far || homes.weight == homes.state);
+    }
     if (plan->memory[KEPT_WEIGHTS] == MEMORY_HBM)
         return true;
     bool good = true;
@@ -26,6 +28,12 @@ static bool verify_far_weights(const Verify *v)
                   SAY(v, "weights in %s must be cut over the ranks that cut the optimizer's state",
                       memory_text[plan->memory[KEPT_WEIGHTS]]));
         diag_help(v->diag, "plan with zero=3 (cut both), or zero=0 (neither)");
+    }
+    if (schedule_info[plan->schedule].flows && plan_keeps_some(plan, v->net, KEPT_WEIGHTS)) {
+        good = fault(v, at,
+                     "versions of weights lie in one memory, and some classes keep theirs on "
+                     "the device");
+        diag_help(v->diag, "plan with one weight_home for all layers, or with schedule=1f1b");
     }
     return good;
 }

@@ -78,7 +78,8 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     Family *family = family_new(arena, problem, deck, order, dp, 0, SHARD_ALL);
     CHECK(family != NULL);
     family->mesh = deck->mesh = plan->mesh;
-    family->homes = (Homes){plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    family->homes = (Homes){
+        .state = plan->state_atoms, .gradient = plan->gradient_atoms, .weight = plan->weight_atoms};
     family->pricer.state_atoms = plan->state_atoms;
     memcpy(family->memory, plan->memory, sizeof family->memory);
     family->bucket_bytes = plan->bucket_bytes;

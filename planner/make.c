@@ -224,8 +224,7 @@ Plan *plan_make(const Problem *problem, const Pins *pins, const Variant *variant
     plan->state_atoms = homes.state;
     plan->gradient_atoms = homes.gradient;
     plan->weight_atoms = homes.weight;
-    pins_memories(pins, plan->memory);
-    if (!cut_chain(problem, plan, net, pins))
+    if (!parts_memories(parts, plan->memory) || !cut_chain(problem, plan, net, pins))
         return NULL;
     if (!parts_fill(parts, plan, net) || !plan_verify(plan, net, problem->diag))
         return NULL;
@@ -328,7 +327,8 @@ Pins pins_and_labels(const Plan *plan, const Net *net, BlockLabels *ret)
     pins.room = (int)plan->room_percent;
     pins.rounds = spread.rounds;
     pins.exchange = plan->exchange;
-    Homes homes = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    Homes homes = {
+        .state = plan->state_atoms, .gradient = plan->gradient_atoms, .weight = plan->weight_atoms};
     pins.zero = homes_words(&plan->mesh, &homes, &pins.shard);
     pins.zero = pins.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : pins.zero;
     for (int k = 0; k < KEPT_COUNT; k++)

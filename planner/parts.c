@@ -39,6 +39,8 @@ Pins pins_of_link(const Problem *problem, const Pins *pins, int link)
     own.zero = given_or(given.zero, pins->zero);
     own.shard = given_or(given.shard, pins->shard);
     own.sp = own.tp > 1 ? given_or(given.sp, pins->sp) : 0;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        own.home[k] = given_or(given.home[k], pins->home[k]);
     own.block = given_or(given.block, pins->block);
     own.recompute = given_or(given.recompute, pins->recompute);
     own.again = given.recompute >= 0 ? given.again : pins->again;
@@ -50,12 +52,21 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && str_eq(a, b));
 }
 
+static bool same_memories(const Pins *a, const Pins *b)
+{
+    Memory home[2][KEPT_COUNT];
+    pins_memories(a, home[0]);
+    pins_memories(b, home[1]);
+    return memcmp(home[0], home[1], sizeof home[0]) == 0;
+}
+
 static bool same_pins(const Pins *a, const Pins *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->dp == b->dp && a->tp_by == b->tp_by &&
            a->cp_by == b->cp_by && a->cp_heads == b->cp_heads && a->ep == b->ep &&
            a->etp == b->etp && a->zero == b->zero && a->shard == b->shard && a->sp == b->sp &&
-           a->block == b->block && a->recompute == b->recompute && same_text(a->again, b->again);
+           a->block == b->block && a->recompute == b->recompute && same_text(a->again, b->again) &&
+           same_memories(a, b);
 }
 
 bool parts_possible(const Problem *problem, const Pins *pins)
@@ -429,6 +440,29 @@ AtomSet parts_zigzag(const Parts *parts)
     return 0;
 }
 
+bool parts_memories(const Parts *parts, Memory *ret)
+{
+    pins_memories(&parts->kind[parts->of[0]].pins, ret);
+    for (int i = 1; i < parts->problem->net->chain.n; i++) {
+        const LayerKind *kind = &parts->kind[parts->of[i]];
+        Memory own[KEPT_COUNT];
+        pins_memories(&kind->pins, own);
+        for (int k = 0; k < KEPT_COUNT; k++) {
+            if (own[k] != MEMORY_HBM && ret[k] != MEMORY_HBM && own[k] != ret[k]) {
+                diag_error(parts->problem->diag, NO_SPAN, "%s: %s in %s, those of others in %s",
+                           kind->where, kept_text[k], memory_text[own[k]], memory_text[ret[k]]);
+                diag_help(parts->problem->diag,
+                          "layers have their %s in one memory beside the device's: use %s=%s or "
+                          "hbm",
+                          kept_text[k], kept_pin[k], memory_text[ret[k]]);
+                return false;
+            }
+            ret[k] = own[k] > ret[k] ? own[k] : ret[k];
+        }
+    }
+    return true;
+}
+
 /* ---- classes ---- */
 
 /* A class of the plan: a class of the model under a kind, and what it is handed. */
@@ -437,9 +471,13 @@ typedef struct Piece {
     Placement in;
 } Piece;
 
-static Homes kind_homes(const LayerKind *kind)
+static Homes kind_homes(const LayerKind *kind, const Memory *memory)
 {
-    return homes_preset(&kind->mesh, kind->pins.zero, kind->pins.shard);
+    Homes homes = homes_preset(&kind->mesh, kind->pins.zero, kind->pins.shard);
+    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
+        if (memory[k] != MEMORY_HBM && kind->pins.home[k] <= MEMORY_HBM)
+            homes.stays |= 1u << k;
+    return homes;
 }
 
 /* What the layers of a kind have beside their placements. */
@@ -448,8 +486,9 @@ static void dress(const Parts *parts, const Plan *plan, const Net *net, const Pi
 {
     Arena *arena = parts->problem->arena;
     const LayerKind *kind = &parts->kind[piece->kind];
-    Homes homes = kind_homes(kind),
-          usual = {plan->state_atoms, plan->gradient_atoms, plan->weight_atoms};
+    Homes homes = kind_homes(kind, plan->memory), usual = {.state = plan->state_atoms,
+                                                           .gradient = plan->gradient_atoms,
+                                                           .weight = plan->weight_atoms};
     ret->boundary_in = piece->in;
     if (!mesh_same_roles(&kind->mesh, &plan->mesh))
         ret->mesh = &kind->mesh;
@@ -476,10 +515,11 @@ static bool share_homes(const Parts *parts, const Plan *plan, const Net *net)
                   *second = &plan->class[param->use_class[1]];
         if (a == b)
             continue;
-        if (a->pins.zero != b->pins.zero || a->pins.shard != b->pins.shard) {
+        if (a->pins.zero != b->pins.zero || a->pins.shard != b->pins.shard ||
+            !same_memories(&a->pins, &b->pins)) {
             diag_error(parts->problem->diag, NO_SPAN,
-                       "%s and %s share %s: it has one zero and one "
-                       "shard",
+                       "%s and %s share %s: it has one zero, one "
+                       "shard and one home of each kind",
                        a->where, b->where, param->name);
             diag_help(parts->problem->diag, "pin the same for both, first:zero=… and last:zero=…");
             return false;

@@ -63,6 +63,8 @@ static Pins pins_of_class(const Plan *plan, const Net *net, int class)
     Homes homes = plan_homes(plan, class);
     own.zero = homes_words(mesh, &homes, &own.shard);
     own.zero = own.zero < 0 ? (homes.weight ? 3 : homes.gradient ? 2 : 1) : own.zero;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        own.home[k] = (int)home_memory(plan->memory, &homes, (Kept)k);
     own.sp = on_sequence(plan, net, class);
     class_recompute(plan->arena, net->classes.at[class], &plan->class[class], &own);
     return own;
@@ -150,6 +152,8 @@ static Pins difference(const Pins *all, const Pins *own)
     left.etp = own->etp != all->etp ? own->etp : -1;
     left.zero = share ? own->zero : -1;
     left.shard = share && own->shard != all->shard ? own->shard : -1;
+    for (int k = 0; k < KEPT_COUNT; k++)
+        left.home[k] = own->home[k] != all->home[k] ? own->home[k] : -1;
     left.sp = own->sp != all->sp ? own->sp : -1;
     left.block = own->block != all->block ? own->block : -1;
     left.recompute = again ? own->recompute : -1;

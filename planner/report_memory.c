@@ -225,6 +225,17 @@ static const char *cut_text(Arena *arena, const Plan *plan, int class, AtomSet r
                         over);
 }
 
+/* And where what is kept of it lives, of what some classes keep on the device and others do not. */
+static const char *apart_text(Arena *arena, const Assessment *it, int class, const char *cut)
+{
+    const Homes homes = plan_homes(it->plan, class);
+    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
+        if (plan_keeps_some(it->plan, it->net, (Kept)k))
+            cut = arena_printf(arena, "%s, %s in %s", cut, kept_text[k],
+                               memory_text[home_memory(it->plan->memory, &homes, (Kept)k)]);
+    return cut;
+}
+
 static void put_parameters(Str *str, const Report *report)
 {
     const Assessment *it = report->it;
@@ -255,6 +266,7 @@ static void put_parameters(Str *str, const Report *report)
                     : "as the parameter";
         if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
             own = arena_printf(arena, "%s, in %s", own, memory_text[it->plan->memory[KEPT_STATE]]);
+        own = apart_text(arena, it, row->class, own);
         const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
                                arena_printf(arena, "%d", mesh_extent(mesh, copies)), own};
         table_row(&table, NULL, cells);

@@ -65,8 +65,9 @@ int64_t family_budget(const Family *family)
 /* ---- groups of a stage ---- */
 
 typedef struct StageGroup {
-    Group cut;   /* its sets, on the family's mesh, and lists */
-    Homes homes; /* by which it was cut: those of its classes */
+    Group cut;               /* its sets, on the family's mesh, and lists */
+    Homes homes;             /* by which it was cut: those of its classes */
+    bool far, far_gradients; /* its weights, and its gradients, live in another memory */
     bool tied;
     bool whole; /* shared with another chunk of the stage */
     double rate;
@@ -99,12 +100,18 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     if (whole) /* what chunks share is, but for its state */
         homes.gradient = homes.weight = 0;
     bool buffered = homes.gradient != 0;
-    homes = (Homes){homes.state & ~sharded, homes.gradient & ~sharded, homes.weight & ~sharded};
+    bool far = !whole && home_memory(family->memory, &homes, KEPT_WEIGHTS) != MEMORY_HBM;
+    bool far_gradients = !whole && !tied && !card->matrix &&
+                         home_memory(family->memory, &homes, KEPT_GRADIENTS) != MEMORY_HBM;
+    homes = (Homes){.state = homes.state & ~sharded,
+                    .gradient = homes.gradient & ~sharded,
+                    .weight = homes.weight & ~sharded};
     for (int g = 0; g < groups->n; g++) {
         StageGroup *at = &groups->at[g];
         if (at->cut.sharded == sharded && at->cut.partial == partial && at->tied == tied &&
             at->whole == whole && at->rate == card->rate && homes_equal(&at->homes, &homes) &&
-            at->cut.buffered == buffered && card_same_matrix(at->matrix, card->matrix))
+            at->cut.buffered == buffered && at->far == far && at->far_gradients == far_gradients &&
+            card_same_matrix(at->matrix, card->matrix))
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
@@ -115,6 +122,8 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
                           .homes = homes,
                           .tied = tied,
                           .whole = whole,
+                          .far = far,
+                          .far_gradients = far_gradients,
                           .rate = card->rate,
                           .matrix = card->matrix,
                           .share = list_extent(&family->mesh, &cut.share),
@@ -210,19 +219,6 @@ static void fill_groups(Arena *scratch, const Family *family, int begin, int end
 
 /* ---- buckets ---- */
 
-/* Do the weights of a group live in another memory? */
-static bool is_far(const Family *family, const StageGroup *group)
-{
-    return family->memory[KEPT_WEIGHTS] != MEMORY_HBM && !group->whole;
-}
-
-/* And its gradients? */
-static bool is_far_gradient(const Family *family, const StageGroup *group)
-{
-    return family->memory[KEPT_GRADIENTS] != MEMORY_HBM && !group->matrix && !group->whole &&
-           !group->tied;
-}
-
 static StageBucket *put_bucket(Family *family, const StageGroup *group, int close_link,
                                int open_link, int64_t filled, int runs, StageCost *cost)
 {
@@ -254,7 +250,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .fetch_ns = stage_flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
     };
-    if (is_far(family, group)) {
+    if (group->far) {
         const Cluster *cluster = family->problem->cluster;
         Memory home = family->memory[KEPT_WEIGHTS];
         bucket->far = true;
@@ -272,7 +268,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
                           device->launch_ns;
     bucket->reduce_ns += bucket->scatter_ns;
     stage_put_hop(family, group->rate != 0, share, bucket, cost);
-    if (is_far_gradient(family, group))
+    if (group->far_gradients)
         stage_put_sums(family, bucket, cost);
     return bucket;
 }
@@ -371,9 +367,9 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         const StageGroup *group = &groups->at[g];
         int64_t share = group->elements / group->share;
         Group sized = {.elements = group->elements};
-        *(is_far(family, group) ? &cost->far_weight_bytes : &cost->weight_bytes) +=
+        *(group->far ? &cost->far_weight_bytes : &cost->weight_bytes) +=
             home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
-        if (!is_far_gradient(family, group))
+        if (!group->far_gradients)
             cost->gradient_bytes +=
                 home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
         if (family->memory[KEPT_STATE] == MEMORY_HBM)

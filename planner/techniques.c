@@ -150,8 +150,9 @@ static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
                                                  "weights", "gradients"};
     static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update",
                                                     "each sum, the norm and the update"};
-    str_putf(says, "%s in %s, brought to %s and back", what[kept], memory_text[memory],
-             whither[kept]);
+    str_putf(says, "%s%s in %s, brought to %s and back", what[kept],
+             plan_keeps_some(look->plan, look->net, kept) ? " of some layers" : "",
+             memory_text[memory], whither[kept]);
     return true;
 }
 

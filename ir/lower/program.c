@@ -156,6 +156,7 @@ static void add_members(Program *program, StageProgram *stage, int at)
 {
     StageLink *link = &stage->link[at];
     const Graph *graph = class_of(program, link);
+    const Memory *memory = program->plan->memory;
     for (int p = 0; p < graph->params.n; p++) {
         if (link->body->acc_copy[p] == NONE)
             continue;
@@ -177,9 +178,9 @@ static void add_members(Program *program, StageProgram *stage, int at)
                         .rate = graph->params.at[p].rate};
         key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
         bool alone = !between_chunks(program, stage, param);
-        key.far = alone && program->plan->memory[KEPT_WEIGHTS] != MEMORY_HBM;
+        key.far = alone && home_memory(memory, &key.homes, KEPT_WEIGHTS) != MEMORY_HBM;
         key.far_gradients = alone && key.matrix == NONE && tied == NONE &&
-                            program->plan->memory[KEPT_GRADIENTS] != MEMORY_HBM;
+                            home_memory(memory, &key.homes, KEPT_GRADIENTS) != MEMORY_HBM;
         Group *group = group_for(program, stage, &key);
         vec_push(program->arena, &group->members) =
             (GroupMember){at, p, id, 0, acc->elements, graph->params.at[p].decay};

@@ -184,6 +184,8 @@ static void draw_pins(Draw *d)
 static void draw_ranges(Draw *d, int ranks, bool cut)
 {
     static const char *const again[] = {"none", "full", "selective", "attention+norm"};
+    static const char *const homes[] = {":weight_home=dram", ":gradient_home=dram",
+                                        ":weight_home=dram:gradient_home=nvme"};
     int layers = models[d->model].layers, n = chance(d, 40) ? 1 + draw(d, 2) : 0;
     for (int i = 0; i < n; i++) {
         int from = draw(d, layers), to = from + draw(d, layers - from);
@@ -201,6 +203,9 @@ static void draw_ranges(Draw *d, int ranks, bool cut)
         if (chance(d, 40))
             str_putf(&text, ":recompute=%s", again[draw(d, 4)]);
         str_putf(&text, ":zero=%d", draw(d, 4));
+        Rng aside = d->rng; /* the others stay what they were */
+        if (rng_draw(&aside, 3) == 0)
+            str_put(&text, homes[rng_draw(&aside, 3)]);
         put_pin(d, text.at);
     }
 }

@@ -306,6 +306,8 @@ static const Case far[] = {
      "dp=8,zero=2,recompute=full,gradient_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
      "tp=8,sp=1,mbs=4,gradient_home=dram,optimizer_home=dram"},
+    {"llama-10m", "host", 2, 8, 128, "bf16",
+     "dp=2,zero=3,mbs=1,weight_home=dram,1-2:weight_home=hbm,0-1:gradient_home=dram"},
 };
 enum { FAR = sizeof far / sizeof *far };
 

@@ -192,6 +192,14 @@ static void draw_memories(Draw *d)
         if (k != KEPT_WEIGHTS || (memory == MEMORY_DRAM && may_fetch(d)))
             d->plan->memory[k] = memory;
     }
+    Rng aside = d->rng; /* the others stay what they were */
+    for (int c = 0; c < d->net->classes.n && rng_draw(&aside, 2); c++)
+        if (d->plan->class[c].cut) {
+            Homes *own = ARENA_NEW(d->arena, Homes);
+            *own = *d->plan->class[c].cut;
+            own->stays = (unsigned)rng_draw(&aside, 4) << KEPT_WEIGHTS;
+            d->plan->class[c].cut = own;
+        }
 }
 
 static void draw_plan(Draw *d, const Mesh *mesh)
