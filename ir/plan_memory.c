@@ -1,6 +1,8 @@
 /* plan_memory.c - in which memories a plan keeps what outlives its use: words, pins and JSON. */
 #include "ir/plan_memory.h"
 
+#include "ir/plan_rows.h"
+
 const char *const kept_pin[KEPT_COUNT] = {"optimizer_home", "activation_home", "weight_home",
                                           "gradient_home"};
 const char *const kept_text[KEPT_COUNT] = {"the optimizer's state", "saved activations", "weights",
@@ -83,11 +85,16 @@ void plan_memories_put(json_t *root, const Plan *plan)
             json_object_set_new(root, kept_key[k], json_string(memory_text[plan->memory[k]]));
 }
 
-void homes_stays_put(json_t *object, const Homes *homes)
+json_t *homes_json(const Homes *homes)
 {
+    json_t *object = json_object();
+    json_object_set_new(object, "state_atoms", plan_atoms_json(homes->state));
+    json_object_set_new(object, "gradient_atoms", plan_atoms_json(homes->gradient));
+    json_object_set_new(object, "weight_atoms", plan_atoms_json(homes->weight));
     for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
         if (homes->stays >> k & 1)
             json_object_set_new(object, kept_key[k], json_string(memory_text[MEMORY_HBM]));
+    return object;
 }
 
 bool homes_stays_read(Json object, Homes *ret)

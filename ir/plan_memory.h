@@ -18,8 +18,9 @@ bool pin_memory(Diag *diag, const char *key, const char *text, int *ret);
 extern const char *const kept_key[KEPT_COUNT];
 void plan_memories_put(json_t *root, const Plan *plan);
 bool plan_memories_read(Json root, Plan *plan);
-/* The same in the "cut" of a class: weights and gradients that stay in "hbm". */
-void homes_stays_put(json_t *object, const Homes *homes);
+/* The "cut" of a class, a new reference; reading sets what of weights and gradients stays in "hbm".
+ */
+json_t *homes_json(const Homes *homes);
 bool homes_stays_read(Json object, Homes *ret);
 
 #endif

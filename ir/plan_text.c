@@ -11,8 +11,8 @@
  *
  * "gradient_atoms" and "weight_atoms" stand beside "state_atoms" where accumulators and weights are
  * cut, too (plan.h: Homes), "state_memory" and the like where what is kept lives in dram or nvme
- * (plan_memory.c), and all three sets in the "cut" of a class that is cut otherwise; "parts" divide
- * kinds of links, and a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
+ * (plan_memory.c), and all of them in the "cut" of a class that has others; "parts" divide kinds of
+ * links, and a class whose atoms have other roles says so in its "mesh" (plan_parts.h).
  *
  * | format       | why                |
  * |--------------|--------------------|
@@ -100,15 +100,8 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
     json_object_set_new(object, "nodes", nodes);
     json_object_set_new(object, "homes", homes);
     json_object_set_new(object, "saved", saved);
-    if (choice->cut) {
-        json_t *cut = json_object();
-        const Homes *homes = choice->cut;
-        json_object_set_new(cut, "state_atoms", plan_atoms_json(homes->state));
-        json_object_set_new(cut, "gradient_atoms", plan_atoms_json(homes->gradient));
-        json_object_set_new(cut, "weight_atoms", plan_atoms_json(homes->weight));
-        homes_stays_put(cut, homes);
-        json_object_set_new(object, "cut", cut);
-    }
+    if (choice->cut)
+        json_object_set_new(object, "cut", homes_json(choice->cut));
     if (choice->mesh)
         json_object_set_new(object, "mesh", class_mesh_json(choice->mesh));
     return object;
