@@ -37,14 +37,17 @@ HOMES = {
     "mixed-nvme": {"weight_home": "dram", "activation_home": "nvme", "optimizer_home": "nvme"},
     "sums": {"gradient_home": "dram"},
     "sums-nvme": {"gradient_home": "nvme"},
-    "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme", "last:weight_home": "dram"},
+    "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme"},
+    "others": {"weight_home": "dram", "gradient_home": "dram", "0-2:weight_home": "hbm:gradient_home=hbm"},
     "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
 }
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES + ["sums"]),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
     ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
-    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme", "some-nvme"]),
+    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
+    # layers in two groups, whose sums are those of two: what is near in one plan is far in the other
+    ("zero3 layers", {"dp": 2, "zero": 3}, "fp32", ["some-nvme", "others"]),
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four"]),
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram", "sums-nvme"]),
     ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),

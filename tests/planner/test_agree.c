@@ -306,8 +306,6 @@ static const Case far[] = {
      "dp=8,zero=2,recompute=full,gradient_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
      "tp=8,sp=1,mbs=4,gradient_home=dram,optimizer_home=dram"},
-    {"llama-10m", "host", 2, 8, 128, "bf16",
-     "dp=2,zero=3,mbs=1,weight_home=dram,1-2:weight_home=hbm,0-1:gradient_home=dram"},
 };
 enum { FAR = sizeof far / sizeof *far };
 
@@ -363,6 +361,10 @@ static const Case divided[] = {
     {"llama-10m", "host", 8, 8, 128, "fp32", "tp=2,dp=2,pp=2,1-2:tp=4,3:recompute=full:zero=0"},
     {"llama-3-8b", "dgx-h100", 16, 64, 8192, "bf16",
      "tp=8,sp=1,dp=2,mbs=2,0-7:recompute=full,8-15:tp=4:cp=2,16-31:zero=2:recompute=attention"},
+    {"llama-10m", "host", 2, 8, 128, "bf16",
+     "dp=2,zero=3,mbs=1,weight_home=dram,1-2:weight_home=hbm,0-1:gradient_home=dram"},
+    {"llama-10m", "host", 4, 8, 128, "fp32",
+     "dp=2,pp=2,zero=3,0-1:weight_home=dram:gradient_home=nvme,last:zero=0:weight_home=dram"},
 };
 enum { DIVIDED = sizeof divided / sizeof *divided };
 
