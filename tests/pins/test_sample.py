@@ -47,6 +47,10 @@ class Sample:
         return place
 
     def run(self, place, how, *more, seed=11):
+        files = pathlib.Path(f"{place}-files")  # of plans that keep memory there
+        if "nvme" in pathlib.Path(f"{place}.plan.json").read_text(encoding="utf-8"):
+            files.mkdir(exist_ok=True)
+            more = (*more, "--offload-dir", files)
         log = e2e.train(place, f"{place}-{how}", "--data", self.data, *RUN, "--seed", seed,
                         "--deterministic", *more)
         return e2e.column(log, "loss"), e2e.column(log, "grad_norm")
