@@ -168,6 +168,22 @@ const char *trainer_flow_step(Trainer *t, const Entry *entry);
 /* The step and the micro-batch of it, where `micro` is what a part was called with. */
 const char *trainer_step(Trainer *t);
 const char *trainer_micro(Trainer *t);
+/* Copies between memories (trainer_hops.c): lanes of them, from STREAM_COPY_IN on; where each
+ * memory begins; and waits of the places of buckets, or links, `index` from place.index to `end` of
+ * `all`: for others, told by how far they are, or for all where that differs too much. field_of:
+ * which array of events an event is of; NONE: of another printer's. */
+extern const char *const trainer_lane[], *const trainer_memory[];
+typedef struct HopWaits {
+    Place place;
+    int end;
+    const char *index, *all;
+    const char *const *field; /* of State: "hop[LP_COPY_IN]" */
+    int fields;
+    int (*field_of)(const Place *place, const Event *event);
+} HopWaits;
+void trainer_print_distant_waits(Trainer *t, Emit *out, const HopWaits *waits);
+/* Waits for all that is under way: field[lane][index]. */
+void trainer_print_lane_waits(Emit *out, const char *field, const char *index);
 /* Optimizer state that lives away from the arena (trainer_state.c): its slots and hops, printed
  * behind the buckets of a stage, and the pieces of other functions that are about it. They print
  * nothing where state lives in the arena. */

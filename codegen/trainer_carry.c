@@ -18,68 +18,26 @@ bool trainer_carries(const Trainer *t)
     return any;
 }
 
-enum { MAX_DELTAS = 8 };
-
-typedef struct Delta {
-    EventKind kind;
-    Stream stream;
-    int buckets;
-} Delta;
-
-static const char *event_text(Trainer *t, const Delta *delta)
+/* Copies of other buckets that share bytes of the buffers, and fetches that read them. */
+static int field_of(const Place *place, const Event *event)
 {
-    return delta->kind == EVENT_FETCH
-               ? "fetch"
-               : arena_printf(t->arena, "carry[%s]",
-                              delta->stream == STREAM_COPY_IN ? "LP_COPY_IN" : "LP_COPY_OUT");
+    if (event->kind == EVENT_CARRY)
+        return event->stream == STREAM_COPY_IN ? 1 : 2;
+    return event->kind == EVENT_FETCH && place->kind == PLACE_CARRY ? 0 : NONE;
 }
 
-/* Waits for other buckets that share bytes of the buffers, told by how far they are; for all where
- * that differs too much. */
 void trainer_print_carry_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int lane)
 {
-    const StageProgram *stage = &t->program->stage[s];
-    Delta delta[MAX_DELTAS];
-    int n = 0;
-    bool many = false;
-    for (int b = 0; b < stage->buckets.n; b++) {
-        const Event *events;
-        Place place = {.kind = kind, .stage = s, .which = lane, .index = b};
-        int count = waits_at(t->waits, &place, &events);
-        for (int e = 0; e < count; e++) {
-            bool fetch = events[e].kind == EVENT_FETCH && kind == PLACE_CARRY;
-            Delta own = {events[e].kind, fetch ? STREAM_WEIGHT : events[e].stream,
-                         events[e].bucket - b};
-            if (!fetch && own.kind != EVENT_CARRY)
-                continue;
-            int k = 0;
-            while (k < n && (delta[k].kind != own.kind || delta[k].stream != own.stream ||
-                             delta[k].buckets != own.buckets))
-                k++;
-            many = many || k == MAX_DELTAS;
-            if (k == n && n < MAX_DELTAS)
-                delta[n++] = own;
-        }
-    }
-    if (many) {
-        emit_open(out, "for (int other = 0; other < LP_COUNT(stage%d_buckets); other++)", s);
-        emit_line(out, "lp_wait(&s->fetch[other]);");
-        emit_line(out, "lp_wait(&s->carry[LP_COPY_IN][other]);");
-        emit_line(out, "lp_wait(&s->carry[LP_COPY_OUT][other]);");
-        emit_close_slim(out);
-        return;
-    }
-    for (int k = 0; k < n; k++) {
-        int by = delta[k].buckets;
-        if (by < 0)
-            emit_line(out, "if (b >= %d)", -by);
-        if (by > 0)
-            emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", by, s);
-        const char *index = by == 0  ? "b"
-                            : by > 0 ? arena_printf(t->arena, "b + %d", by)
-                                     : arena_printf(t->arena, "b - %d", -by);
-        emit_line(out, "%slp_wait(&s->%s[%s]);", by ? "    " : "", event_text(t, &delta[k]), index);
-    }
+    static const char *const field[] = {"fetch", "carry[LP_COPY_IN]", "carry[LP_COPY_OUT]"};
+    trainer_print_distant_waits(
+        t, out,
+        &(HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
+                    .end = t->program->stage[s].buckets.n,
+                    .index = "b",
+                    .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s),
+                    .field = field,
+                    .fields = sizeof field / sizeof *field,
+                    .field_of = field_of});
 }
 
 void trainer_print_carry(Trainer *t, Emit *out, int s)
@@ -161,12 +119,8 @@ void trainer_print_carry_events(Trainer *t, Emit *out, int buckets)
 
 void trainer_print_carry_end(Trainer *t, Emit *out)
 {
-    if (!trainer_carries(t))
-        return;
-    emit_line(out, "for (int b = 0; b < LP_COUNT(s->carry[0]); b++) {");
-    emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
-    emit_line(out, "    lp_wait(&s->carry[LP_COPY_OUT][b]);");
-    emit_line(out, "}");
+    if (trainer_carries(t))
+        trainer_print_lane_waits(out, "carry", "b");
 }
 
 const char *trainer_weight_base(const Trainer *t)

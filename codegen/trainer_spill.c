@@ -14,19 +14,9 @@ bool trainer_spills(const Trainer *t)
     return home_of(t) != MEMORY_HBM;
 }
 
-static const char *const lane_name[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
-                                        "LP_FILE_WRITE"};
-
 static bool travels(const Trainer *t, int kind)
 {
     return spill_kind(t->program, (SavedKind)kind) && (t->split || kind == SAVED_I);
-}
-
-static const char *base_of(Memory memory)
-{
-    return memory == MEMORY_HBM    ? "s->arena"
-           : memory == MEMORY_DRAM ? "s->rank->dram"
-                                   : "s->rank->file";
 }
 
 /* ---- tables ---- */
@@ -85,49 +75,27 @@ static const char *hop_name(Trainer *t, int s, int c, Memory near, bool in)
                         stream_text[hop_stream(near, in)]);
 }
 
-enum { MAX_DELTAS = 64 };
+static int field_of(const Place *place, const Event *event)
+{
+    (void)place;
+    bool own = event->kind == EVENT_SPILL || event->kind == EVENT_FILL;
+    return own ? (int)(event->stream - STREAM_COPY_IN) : NONE;
+}
 
-/* Waits of a lane's hops, told by how far the other link is. */
 static void print_hop_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, int lane)
 {
-    struct {
-        Stream stream;
-        int links;
-    } delta[MAX_DELTAS];
-    int n = 0;
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        const Event *events;
-        Place place = {.kind = PLACE_SPILL, .stage = s, .which = lane, .index = i};
-        int count = waits_at(t->waits, &place, &events);
-        for (int e = 0; e < count; e++) {
-            if (events[e].kind != EVENT_SPILL && events[e].kind != EVENT_FILL)
-                continue;
-            bool known = false;
-            for (int k = 0; k < n; k++)
-                known = known || (delta[k].stream == events[e].stream &&
-                                  delta[k].links == events[e].bucket - i);
-            if (known)
-                continue;
-            CHECK(n < MAX_DELTAS);
-            delta[n].stream = events[e].stream;
-            delta[n++].links = events[e].bucket - i;
-        }
-    }
-    int links = t->program->stage[s].links;
-    for (int k = 0; k < n; k++) {
-        const char *event = lane_name[delta[k].stream - STREAM_COPY_IN];
-        if (delta[k].links == 0) {
-            emit_line(out, "lp_wait(&s->spill[%s][link]);", event);
-            continue;
-        }
-        if (delta[k].links < 0)
-            emit_line(out, "if (link >= %d)", -delta[k].links);
-        else
-            emit_line(out, "if (link < %d)", links - delta[k].links);
-        emit_line(out, "    lp_wait(&s->spill[%s][link %c %d]);", event,
-                  delta[k].links < 0 ? '-' : '+',
-                  delta[k].links < 0 ? -delta[k].links : delta[k].links);
-    }
+    static const char *const field[] = {"spill[LP_COPY_IN]", "spill[LP_COPY_OUT]",
+                                        "spill[LP_FILE_READ]", "spill[LP_FILE_WRITE]"};
+    trainer_print_distant_waits(
+        t, out,
+        &(HopWaits){
+            .place = {.kind = PLACE_SPILL, .stage = s, .which = lane, .index = chunk->begin},
+            .end = chunk->end,
+            .index = "link",
+            .all = arena_printf(t->arena, "%d", t->program->stage[s].links),
+            .field = field,
+            .fields = 2 * (int)home_of(t),
+            .field_of = field_of});
 }
 
 /* Where the block `b` is in a memory, on its way in or out. */
@@ -138,17 +106,17 @@ static const char *place_text(Trainer *t, int s, int c, int kind, Memory memory,
                                                        ? &chunk->ring[RING_SAVED + kind]
                                                        : &chunk->between[kind];
     if (memory != home_of(t) && in && area->sides)
-        return arena_printf(t->arena, "%s + b->near[%d] + %lldL", base_of(memory), (int)memory,
-                            (long long)area->stride);
+        return arena_printf(t->arena, "%s + b->near[%d] + %lldL", trainer_memory[memory],
+                            (int)memory, (long long)area->stride);
     if (memory != home_of(t))
-        return arena_printf(t->arena, "%s + b->near[%d]", base_of(memory), (int)memory);
+        return arena_printf(t->arena, "%s + b->near[%d]", trainer_memory[memory], (int)memory);
     const char *slot =
         ring->n == 1 ? ""
         : ring->slot
             ? arena_printf(t->arena, " + %s[micro] * %lldL", column_name(t, s, c, kind),
                            (long long)ring->stride)
             : arena_printf(t->arena, " + micro %% %d * %lldL", ring->n, (long long)ring->stride);
-    return arena_printf(t->arena, "%s + %lldL%s + b->away", base_of(memory),
+    return arena_printf(t->arena, "%s + %lldL%s + b->away", trainer_memory[memory],
                         (long long)address_offset(ring->base), slot);
 }
 
@@ -162,7 +130,7 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
     emit_line(out, "if (link >= %d - stay)", chunk->end);
     emit_line(out, "    return;");
     print_hop_waits(t, out, s, chunk, lane);
-    emit_line(out, "LpEvent *event = &s->spill[%s][link];", lane_name[lane]);
+    emit_line(out, "LpEvent *event = &s->spill[%s][link];", trainer_lane[lane]);
     emit_line(out, "lp_wait(event);");
     emit_line(out, "LpCarry pieces[LP_MAX_CARRIES];");
     emit_line(out, "int count = 0;");
@@ -182,7 +150,7 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
     if (t->split && (!travels(t, SAVED_I) || chunk->away[SAVED_I].n == 0))
         emit_line(out, "(void)whole;");
     emit_line(out, "if (count)");
-    emit_line(out, "    lp_copy(event, %s, pieces, count);", lane_name[lane]);
+    emit_line(out, "    lp_copy(event, %s, pieces, count);", trainer_lane[lane]);
     emit_close(out, "");
     emit_blank(out);
 }
@@ -293,9 +261,6 @@ void trainer_print_spill_events(Trainer *t, Emit *out)
 
 void trainer_print_spills_end(Trainer *t, Emit *out)
 {
-    if (!trainer_spills(t))
-        return;
-    emit_line(out, "for (int lane = 0; lane < LP_HOPS; lane++)");
-    emit_line(out, "    for (int link = 0; link < LP_COUNT(s->spill[lane]); link++)");
-    emit_line(out, "        lp_wait(&s->spill[lane][link]);");
+    if (trainer_spills(t))
+        trainer_print_lane_waits(out, "spill", "link");
 }

@@ -9,19 +9,9 @@ bool trainer_state_away(const Trainer *t)
     return t->plan->memory[KEPT_STATE] != MEMORY_HBM;
 }
 
-static const char *const stream_lane[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
-                                          "LP_FILE_WRITE"};
-
 static const char *hop_name(Trainer *t, int s, Memory near, bool in)
 {
     return arena_printf(t->arena, "stage%d_%s", s, stream_text[hop_stream(near, in)]);
-}
-
-static const char *memory_base(Memory memory)
-{
-    return memory == MEMORY_HBM    ? "s->arena"
-           : memory == MEMORY_DRAM ? "s->rank->dram"
-                                   : "s->rank->file";
 }
 
 /* ---- addresses ---- */
@@ -40,15 +30,15 @@ static void print_address(Trainer *t, Emit *out, int s)
         s);
     for (int m = MEMORY_HBM; m < (int)home; m++) {
         emit_line(out, "if (memory == %d)", m);
-        emit_line(out, "    return %s + %lldL + (b %% %d * %d + field) * %lldL;",
-                  memory_base((Memory)m), (long long)address_offset(stage->state_slot[m]),
+        emit_line(out, "    return %s + %lldL + (b %% %d * %d + field) * %lldL;", trainer_memory[m],
+                  (long long)address_offset(stage->state_slot[m]),
                   state_slots((Memory)m, stage->buckets.n), state_fields(t->program),
                   (long long)stage->state_slot_bytes);
     }
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
     emit_line(out, "const LpGroup *group = &stage%d_groups[bucket->group];", s);
     emit_line(out, "const int64_t at[] = {group->moment1, group->moment2, group->master};");
-    emit_line(out, "return %s + at[field] + bucket->share_begin * %d;", memory_base(home),
+    emit_line(out, "return %s + at[field] + bucket->share_begin * %d;", trainer_memory[home],
               dtype_bytes(t->program->recipe->master));
     emit_close(out, "");
     emit_blank(out);
@@ -57,53 +47,25 @@ static void print_address(Trainer *t, Emit *out, int s)
 /* ---- hops ---- */
 
 /* Events of other hops that a hop waits for, told by how far their buckets are from its own. */
-typedef struct Delta {
-    Stream stream;
-    int buckets;
-} Delta;
-
-enum { MAX_DELTAS = 64 };
-
-static int hop_deltas(const Trainer *t, int s, PlaceKind kind, int lane, Delta *ret)
+static int field_of(const Place *place, const Event *event)
 {
-    int n = 0;
-    for (int b = 0; b < t->program->stage[s].buckets.n; b++) {
-        const Event *events;
-        Place place = {.kind = kind, .stage = s, .which = lane, .index = b};
-        int count = waits_at(t->waits, &place, &events);
-        for (int i = 0; i < count; i++) {
-            if (events[i].kind != EVENT_HOP)
-                continue;
-            Delta delta = {events[i].stream, events[i].bucket - b};
-            bool known = false;
-            for (int k = 0; k < n; k++)
-                known = known || (ret[k].stream == delta.stream && ret[k].buckets == delta.buckets);
-            if (known)
-                continue;
-            CHECK(n < MAX_DELTAS);
-            ret[n++] = delta;
-        }
-    }
-    return n;
+    (void)place;
+    return event->kind == EVENT_HOP ? (int)(event->stream - STREAM_COPY_IN) : NONE;
 }
 
 void trainer_print_hop_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int lane)
 {
-    Delta delta[MAX_DELTAS];
-    int n = hop_deltas(t, s, kind, lane, delta);
-    for (int i = 0; i < n; i++) {
-        const char *event = stream_lane[delta[i].stream - STREAM_COPY_IN];
-        if (delta[i].buckets < 0)
-            emit_line(out, "if (b >= %d)", -delta[i].buckets);
-        if (delta[i].buckets > 0)
-            emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", delta[i].buckets, s);
-        emit_line(
-            out, delta[i].buckets ? "    lp_wait(&s->hop[%s][b%s]);" : "lp_wait(&s->hop[%s][b%s]);",
-            event,
-            delta[i].buckets == 0  ? ""
-            : delta[i].buckets > 0 ? arena_printf(t->arena, " + %d", delta[i].buckets)
-                                   : arena_printf(t->arena, " - %d", -delta[i].buckets));
-    }
+    static const char *const field[] = {"hop[LP_COPY_IN]", "hop[LP_COPY_OUT]", "hop[LP_FILE_READ]",
+                                        "hop[LP_FILE_WRITE]"};
+    trainer_print_distant_waits(
+        t, out,
+        &(HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
+                    .end = t->program->stage[s].buckets.n,
+                    .index = "b",
+                    .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s),
+                    .field = field,
+                    .fields = 2 * (int)t->plan->memory[KEPT_STATE],
+                    .field_of = field_of});
 }
 
 /* Only the weights of what moves by signs are kept, where they are narrower than what is stepped.
@@ -150,7 +112,7 @@ static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
     if (some_stay(stage))
         emit_line(out, "if (count > 0)");
     emit_line(out, "%slp_copy(&s->hop[%s][b], %s, pieces, count);", some_stay(stage) ? "    " : "",
-              stream_lane[lane], stream_lane[lane]);
+              trainer_lane[lane], trainer_lane[lane]);
     emit_close(out, "");
     emit_blank(out);
 }
@@ -266,14 +228,11 @@ void trainer_print_hop_events(Trainer *t, Emit *out, int buckets)
 
 void trainer_print_hops_end(Trainer *t, Emit *out)
 {
-    if (!trainer_state_away(t))
-        return;
-    emit_line(out, "for (int lane = 0; lane < LP_HOPS; lane++)");
-    emit_line(out, "    for (int b = 0; b < LP_COUNT(s->hop[lane]); b++)");
-    emit_line(out, "        lp_wait(&s->hop[lane][b]);");
+    if (trainer_state_away(t))
+        trainer_print_lane_waits(out, "hop", "b");
 }
 
 const char *trainer_state_base(const Trainer *t)
 {
-    return memory_base(t->plan->memory[KEPT_STATE]);
+    return trainer_memory[t->plan->memory[KEPT_STATE]];
 }

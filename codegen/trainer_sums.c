@@ -36,9 +36,6 @@ static Memory home_of(const Trainer *t)
     return t->plan->memory[KEPT_GRADIENTS];
 }
 
-static const char *const lane_name[] = {"LP_COPY_IN", "LP_COPY_OUT", "LP_FILE_READ",
-                                        "LP_FILE_WRITE"};
-
 const char *trainer_bucket_sums(Trainer *t, const Bucket *bucket)
 {
     if (bucket->gradient[MEMORY_HBM] == NONE)
@@ -53,77 +50,27 @@ const char *trainer_bucket_sums(Trainer *t, const Bucket *bucket)
 
 /* ---- hops ---- */
 
-enum { MAX_DELTAS = 8 };
-
-typedef struct Delta {
-    EventKind kind;
-    Stream stream;
-    int buckets;
-} Delta;
-
-static const char *event_text(Trainer *t, const Delta *delta)
+/* Hops of other buckets that share bytes with b's, and sums over ranks that read them. */
+static int field_of(const Place *place, const Event *event)
 {
-    return delta->kind == EVENT_BUCKET
-               ? "bucket"
-               : arena_printf(t->arena, "sums[%s]", lane_name[delta->stream - STREAM_COPY_IN]);
-}
-
-static bool same_delta(const Delta *a, const Delta *b)
-{
-    return a->kind == b->kind && a->stream == b->stream && a->buckets == b->buckets;
-}
-
-/* What other hops and sums over ranks the buckets wait for there, told by how far they are; false
- * where that differs too much. */
-static bool find_deltas(const Trainer *t, int s, PlaceKind kind, int lane, Delta *delta, int *ret_n)
-{
-    int n = 0;
-    for (int b = 0; b < t->program->stage[s].buckets.n; b++) {
-        const Event *events;
-        Place place = {.kind = kind, .stage = s, .which = lane, .index = b};
-        int count = waits_at(t->waits, &place, &events);
-        for (int e = 0; e < count; e++) {
-            bool hop = events[e].kind == EVENT_TAKEN || events[e].kind == EVENT_BROUGHT;
-            bool sum = events[e].kind == EVENT_BUCKET && kind == PLACE_SUMS;
-            Delta own = {sum ? EVENT_BUCKET : EVENT_TAKEN, sum ? STREAM_GRADIENT : events[e].stream,
-                         events[e].bucket - b};
-            int k = 0;
-            while (k < n && !same_delta(&delta[k], &own))
-                k++;
-            if ((!hop && !sum) || k < n)
-                continue;
-            if (n == MAX_DELTAS)
-                return false;
-            delta[n++] = own;
-        }
-    }
-    *ret_n = n;
-    return true;
+    if (event->kind == EVENT_TAKEN || event->kind == EVENT_BROUGHT)
+        return 1 + (int)(event->stream - STREAM_COPY_IN);
+    return event->kind == EVENT_BUCKET && place->kind == PLACE_SUMS ? 0 : NONE;
 }
 
 void trainer_print_sums_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int lane)
 {
-    Delta delta[MAX_DELTAS];
-    int n = 0;
-    if (!find_deltas(t, s, kind, lane, delta, &n)) {
-        emit_open(out, "for (int other = 0; other < LP_COUNT(stage%d_buckets); other++)", s);
-        emit_line(out, "lp_wait(&s->bucket[other]);");
-        for (int k = 0; k < 2 * (int)home_of(t); k++)
-            emit_line(out, "lp_wait(&s->sums[%s][other]);", lane_name[k]);
-        emit_close_slim(out);
-        return;
-    }
-    for (int k = 0; k < n; k++) {
-        int by = delta[k].buckets;
-        if (by < 0)
-            emit_line(out, "if (b >= %d)", -by);
-        if (by > 0)
-            emit_line(out, "if (b + %d < LP_COUNT(stage%d_buckets))", by, s);
-        const char *index = by == 0  ? "b"
-                            : by > 0 ? arena_printf(t->arena, "b + %d", by)
-                                     : arena_printf(t->arena, "b - %d", -by);
-        emit_line(out, "%slp_wait(&s->%s[%s]);", by ? "    " : "", event_text(t, &delta[k]), index);
-    }
+    static const char *const field[] = {"bucket", "sums[LP_COPY_IN]", "sums[LP_COPY_OUT]",
+                                        "sums[LP_FILE_READ]", "sums[LP_FILE_WRITE]"};
+    trainer_print_distant_waits(
+        t, out,
+        &(HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
+                    .end = t->program->stage[s].buckets.n,
+                    .index = "b",
+                    .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s),
+                    .field = field,
+                    .fields = 1 + 2 * (int)home_of(t),
+                    .field_of = field_of});
 }
 
 static const char *hop_name(Trainer *t, int s, Memory near, bool in)
@@ -133,8 +80,8 @@ static const char *hop_name(Trainer *t, int s, Memory near, bool in)
 
 static const char *place_text(Trainer *t, Memory memory, const char *from)
 {
-    static const char *const base[] = {"s->arena", "s->rank->dram", "s->rank->file"};
-    return arena_printf(t->arena, "%s + bucket->sums[%d]%s", base[memory], (int)memory, from);
+    return arena_printf(t->arena, "%s + bucket->sums[%d]%s", trainer_memory[memory], (int)memory,
+                        from);
 }
 
 static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
@@ -164,12 +111,13 @@ static void print_hop(Trainer *t, Emit *out, int s, Memory near, bool in)
                   FILE_GRAIN - 1, FILE_GRAIN, FILE_GRAIN);
     }
     trainer_print_sums_waits(t, out, s, PLACE_SUMS, lane);
-    emit_line(out, "lp_wait(&s->sums[%s][b]);", lane_name[lane]);
+    emit_line(out, "lp_wait(&s->sums[%s][b]);", trainer_lane[lane]);
     const char *near_at = place_text(t, near, from),
                *far_at = place_text(t, (Memory)(near + 1), from);
     emit_line(out, "const LpCarry piece = {%s, %s, bytes};", in ? near_at : far_at,
               in ? far_at : near_at);
-    emit_line(out, "lp_copy(&s->sums[%s][b], %s, &piece, 1);", lane_name[lane], lane_name[lane]);
+    emit_line(out, "lp_copy(&s->sums[%s][b], %s, &piece, 1);", trainer_lane[lane],
+              trainer_lane[lane]);
     emit_close(out, "");
     emit_blank(out);
 }
@@ -275,11 +223,8 @@ void trainer_print_sums_events(Trainer *t, Emit *out, int buckets)
 
 void trainer_print_sums_end(Trainer *t, Emit *out)
 {
-    if (!trainer_sums(t))
-        return;
-    emit_line(out, "for (int lane = 0; lane < LP_HOPS; lane++)");
-    emit_line(out, "    for (int b = 0; b < LP_COUNT(s->sums[lane]); b++)");
-    emit_line(out, "        lp_wait(&s->sums[lane][b]);");
+    if (trainer_sums(t))
+        trainer_print_lane_waits(out, "sums", "b");
 }
 
 /* ---- at home ---- */
