@@ -8,7 +8,8 @@
 #include "ir/plan_memory.h"
 
 const char pin_range_keys[] = "tp cp dp tp_by cp_by cp_heads ep etp zero shard "
-                              "weight_home gradient_home sp block recompute";
+                              "optimizer_home activation_home weight_home gradient_home sp block "
+                              "recompute";
 
 /* The pins that layers may have of their own: what a stage, a step or the order of the sequence is
  * belongs to all. */
@@ -26,6 +27,8 @@ static const RangeKey keys[] = {{"tp", offsetof(Pins, tp)},
                                 {"etp", offsetof(Pins, etp)},
                                 {"zero", offsetof(Pins, zero)},
                                 {"shard", offsetof(Pins, shard)},
+                                {"optimizer_home", offsetof(Pins, home[KEPT_STATE])},
+                                {"activation_home", offsetof(Pins, home[KEPT_SAVED])},
                                 {"weight_home", offsetof(Pins, home[KEPT_WEIGHTS])},
                                 {"gradient_home", offsetof(Pins, home[KEPT_GRADIENTS])},
                                 {"sp", offsetof(Pins, sp)},
@@ -49,22 +52,24 @@ bool pin_is_range(const char *part)
     return part[to] == ':';
 }
 
-/* "3", "0-3", "first" or "last". */
+/* "3", "0-3", "4-", "-3", "first" or "last". */
 static bool read_links(const char *text, PinRange *ret)
 {
     if (str_eq(text, "first") || str_eq(text, "last")) {
         ret->begin = ret->end = str_eq(text, "first") ? RANGE_FIRST : RANGE_LAST;
         return true;
     }
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    long from = strtol(text, &end, 10), to = from;
-    if (*end == '-' && end[1] >= '0' && end[1] <= '9')
-        to = strtol(end + 1, &end, 10);
+    size_t digits = strspn(text, "0123456789");
+    const char *joint = text + digits;
+    size_t more = *joint == '-' ? strspn(joint + 1, "0123456789") : 0;
+    bool open = *joint == '-' && more == 0;
+    long from = digits ? strtol(text, NULL, 10) : 0, to = open   ? RANGE_OPEN
+                                                          : more ? strtol(joint + 1, NULL, 10)
+                                                                 : from;
     ret->begin = (int)from;
     ret->end = (int)to;
-    return *end == '\0' && from <= to && to < RANGE_LAST;
+    return joint[(*joint == '-') + more] == '\0' && digits + more > 0 && from <= to &&
+           to < RANGE_OPEN + open;
 }
 
 static bool known_key(Diag *diag, const char *links, const char *key)
@@ -84,14 +89,32 @@ static bool known_key(Diag *diag, const char *links, const char *key)
     return false;
 }
 
+bool pin_once(Diag *diag, PinWords *said, const char *key, const char *value)
+{
+    for (int i = 0; i < said->n; i++)
+        if (str_eq(said->key[i], key)) {
+            diag_error(diag, NO_SPAN, "pins %s%s=%s and %s%s=%s: one key in one list", said->of,
+                       key, said->value[i], said->of, key, value);
+            diag_help(diag, "leave one out; what some layers have otherwise is said of them, as in "
+                            "0-3:tp=4");
+            return false;
+        }
+    CHECK(said->n < MAX_PIN_WORDS);
+    said->key[said->n] = key;
+    said->value[said->n++] = value;
+    return true;
+}
+
 bool pin_range(Arena *arena, Diag *diag, const char *part, Pins *ret)
 {
     char *links = arena_strdup(arena, part), *word = strchr(links, ':');
     *word++ = '\0';
     PinRange range = {.pins = pins_none()};
+    PinWords said = {.of = arena_printf(arena, "%s:", links)};
     if (!read_links(links, &range)) {
         diag_error(diag, NO_SPAN, "pin %s:…: %s is no range of layers", links, links);
-        diag_help(diag, "write 0-3:tp=4, 7:recompute=full, first:… or last:…; layers count from 0");
+        diag_help(diag, "write 0-3:tp=4, 4-:zero=3, 7:recompute=full, first:… or last:…; layers "
+                        "count from 0");
         return false;
     }
     while (word) {
@@ -104,7 +127,7 @@ bool pin_range(Arena *arena, Diag *diag, const char *part, Pins *ret)
             return false;
         }
         *value++ = '\0';
-        if (!known_key(diag, links, word))
+        if (!known_key(diag, links, word) || !pin_once(diag, &said, word, value))
             return false;
         if (!pin_set(arena, diag, word, value, &range.pins)) {
             diag_note(diag, "of the layers %s", links);
@@ -143,6 +166,8 @@ char *pin_range_text(Arena *arena, const PinRange *range)
         str_put(&text, range->begin == RANGE_FIRST ? "first" : "last");
     else if (range->begin == range->end)
         str_putf(&text, "%d", range->begin);
+    else if (range->end == RANGE_OPEN)
+        str_putf(&text, "%d-", range->begin);
     else
         str_putf(&text, "%d-%d", range->begin, range->end);
     for (int i = 0; i < KEYS; i++)

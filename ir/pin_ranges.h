@@ -7,11 +7,23 @@
 /* One KEY=VALUE of pins, for all layers. False after an error that names the nearest key. */
 bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret);
 
+/* Keys and values of one list of pins, as they come; `of` stands before them ("0-3:", or ""). */
+enum { MAX_PIN_WORDS = 64 };
+typedef struct PinWords {
+    const char *of, *key[MAX_PIN_WORDS], *value[MAX_PIN_WORDS];
+    int n;
+} PinWords;
+/* Remembers one more, a known key. False after an error that names both: the list has the key
+ * twice. */
+bool pin_once(Diag *diag, PinWords *said, const char *key, const char *value);
+
 /* Does a part of pins stand before a colon that comes ahead of its "="? */
 bool pin_is_range(const char *part);
 /* Reads RANGE:KEY=VALUE[:KEY=VALUE…] and appends it to ret->range. RANGE is a layer, the first and
- * the last of some (both counted from 0, as `layers` counts them), or "first" or "last": the link
- * before the layers, and that behind them. False after an error that names the range. */
+ * the last of some (both counted from 0, as `layers` counts them; "4-" ends with the last layer,
+ * "-3" begins with the first), or "first" or "last": the link before the layers, and that behind
+ * them. Of two ranges that name a layer the later one says a key, of two words in one range
+ * neither: an error. False after one that names the range. */
 bool pin_range(Arena *arena, Diag *diag, const char *part, Pins *ret);
 /* "0-3:tp=4" as it was read; ",0-3:tp=4,…" of all ranges, "" without. */
 char *pin_range_text(Arena *arena, const PinRange *range);

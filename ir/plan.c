@@ -241,15 +241,15 @@ static bool pin_schedule(Arena *arena, Diag *diag, const char *value, Pins *ret)
 static bool pin_layers(Diag *diag, const char *text, Pins *ret)
 {
     ret->cuts = 0;
-    while (ret->cuts < MAX_CUTS) {
+    for (const char *at = text; ret->cuts < MAX_CUTS;) {
         char *end;
-        long layers = strtol(text, &end, 10);
-        if (end == text || layers < 0 || layers > 10000 || (*end && *end != '+'))
+        long layers = strtol(at, &end, 10);
+        if (end == at || layers < 0 || layers > 10000 || (*end && *end != '+'))
             break;
         ret->cut[ret->cuts++] = (int)layers;
         if (!*end)
             return true;
-        text = end + 1;
+        at = end + 1;
     }
     diag_error(diag, NO_SPAN, "pin layers=%s is not a sum such as 3+5", text);
     return false;
@@ -409,6 +409,7 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
     Arena *scratch = arena_new("pins");
     char *copy = arena_strdup(scratch, text);
     Pins pins = *ret;
+    PinWords said = {.of = ""};
     bool good = true;
     for (char *part = copy, *next; good && part && *part; part = next) {
         next = strchr(part, ',');
@@ -425,12 +426,13 @@ bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret)
             break;
         }
         *equals = '\0';
-        good = pin_set(arena, diag, part, equals + 1, &pins);
+        good = pin_set(arena, diag, part, equals + 1, &pins) &&
+               pin_once(diag, &said, part, equals + 1);
     }
-    arena_free(scratch);
     good = good && ring_has_blocks(diag, &pins);
     if (good)
         *ret = pins;
+    arena_free(scratch);
     return good;
 }
 

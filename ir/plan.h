@@ -54,8 +54,8 @@ extern const char *const kept_short[KEPT_COUNT]; /* "optimizer" */
  * weight's is, it is gathered for each use. Nothing: the home of everybody is whole. */
 typedef struct Homes {
     AtomSet state, gradient, weight;
-    unsigned stays; /* bits of Kept: weights and gradients that stay on the device where the plan
-                       has a home for them in another memory */
+    unsigned stays; /* bits of Kept: what stays on the device where the plan has a home for it in
+                       another memory */
 } Homes;
 
 /* The choice for one class: the same for all its instances. */
@@ -169,8 +169,8 @@ typedef struct Pins {
     const struct PinRange *range; /* last one says a key (pin_ranges.h) */
 } Pins;
 
-/* Layers, or the link before or behind them. */
-enum { RANGE_FIRST = -1, RANGE_LAST = 1 << 24 };
+/* Layers, or the link before or behind them; a range of layers that is open ends with the last. */
+enum { RANGE_FIRST = -1, RANGE_LAST = 1 << 24, RANGE_OPEN = RANGE_LAST - 1 };
 typedef struct PinRange {
     int begin, end; /* the first and the last layer, from 0; both RANGE_FIRST or RANGE_LAST */
     Pins pins;      /* what it says; the rest is as pins_none has it */

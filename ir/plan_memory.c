@@ -91,7 +91,7 @@ json_t *homes_json(const Homes *homes)
     json_object_set_new(object, "state_atoms", plan_atoms_json(homes->state));
     json_object_set_new(object, "gradient_atoms", plan_atoms_json(homes->gradient));
     json_object_set_new(object, "weight_atoms", plan_atoms_json(homes->weight));
-    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
+    for (int k = 0; k < KEPT_COUNT; k++)
         if (homes->stays >> k & 1)
             json_object_set_new(object, kept_key[k], json_string(memory_text[MEMORY_HBM]));
     return object;
@@ -99,7 +99,7 @@ json_t *homes_json(const Homes *homes)
 
 bool homes_stays_read(Json object, Homes *ret)
 {
-    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++) {
+    for (int k = 0; k < KEPT_COUNT; k++) {
         int memory;
         if (!json_has(object, kept_key[k]))
             continue;

@@ -18,8 +18,7 @@ bool pin_memory(Diag *diag, const char *key, const char *text, int *ret);
 extern const char *const kept_key[KEPT_COUNT];
 void plan_memories_put(json_t *root, const Plan *plan);
 bool plan_memories_read(Json root, Plan *plan);
-/* The "cut" of a class, a new reference; reading sets what of weights and gradients stays in "hbm".
- */
+/* The "cut" of a class, a new reference; reading sets what stays in "hbm". */
 json_t *homes_json(const Homes *homes);
 bool homes_stays_read(Json object, Homes *ret);
 

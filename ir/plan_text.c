@@ -344,13 +344,14 @@ static bool read_homes(Json object, const Plan *plan, Homes *ret)
 /* A class whose parameters are cut otherwise than the plan says for all. */
 static bool read_cut(Json object, const Plan *plan, ClassPlan *ret)
 {
-    const char *const keys[] = {"state_atoms", "gradient_atoms", "weight_atoms",
-                                kept_key[KEPT_WEIGHTS], kept_key[KEPT_GRADIENTS]};
+    const char *keys[3 + KEPT_COUNT] = {"state_atoms", "gradient_atoms", "weight_atoms"};
+    for (int k = 0; k < KEPT_COUNT; k++)
+        keys[3 + k] = kept_key[k];
     if (!object.value)
         return true;
     Homes *homes = ARENA_NEW(plan->arena, Homes);
     ret->cut = homes;
-    return json_want_object(object) && json_only_keys(object, keys, 5) &&
+    return json_want_object(object) && json_only_keys(object, keys, 3 + KEPT_COUNT) &&
            read_homes(object, plan, homes) && homes_stays_read(object, homes);
 }
 

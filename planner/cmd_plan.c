@@ -369,13 +369,14 @@ int cmd_plan(int argc, char **argv)
             "positions against\n"
             "each other, and names joined by + what they name: kinds of ops, or values of the "
             "model.\n"
-            "Layers may have pins of their own, over those of all: 0-3:tp=4, 7:recompute=full:"
-            "zero=3,\n"
+            "Layers may have pins of their own, over those of all: 0-3:tp=4, 4-:zero=1, "
+            "7:recompute=full:zero=3,\n"
             "first: and last: for the links before and behind them; keys tp cp dp tp_by cp_by "
             "cp_heads\n"
-            "ep etp zero shard sp block recompute. What moves between neighbours is found. Under "
-            "such pins the\n"
-            "search is for layers that are alike, and what differs is laid over what it found.",
+            "ep etp zero shard sp block recompute, and homes. What moves between neighbours is "
+            "found. Under such\n"
+            "pins the search is for layers that are alike, and what differs is laid over what it "
+            "found.",
         .flags = flags,
         .flag_count = sizeof flags / sizeof *flags,
         .min_args = 2,

@@ -198,8 +198,8 @@ bool parts_known(Diag *diag, const Problem *problem, const Pins *pins)
     int layers = problem->net->chain.n - 2;
     for (int r = 0; r < pins->ranges; r++) {
         const PinRange *range = &pins->range[r];
-        bool inside =
-            range->begin == RANGE_FIRST || range->begin == RANGE_LAST || range->end < layers;
+        bool inside = range->begin == RANGE_FIRST || range->begin == RANGE_LAST ||
+                      (range->end == RANGE_OPEN ? range->begin : range->end) < layers;
         if (!inside) {
             diag_error(diag, NO_SPAN, "pin %s: the model has %d layer%s",
                        pin_range_text(problem->arena, range), layers > 0 ? layers : 0,
@@ -474,7 +474,7 @@ typedef struct Piece {
 static Homes kind_homes(const LayerKind *kind, const Memory *memory)
 {
     Homes homes = homes_preset(&kind->mesh, kind->pins.zero, kind->pins.shard);
-    for (int k = KEPT_WEIGHTS; k < KEPT_COUNT; k++)
+    for (int k = 0; k < KEPT_COUNT; k++)
         if (memory[k] != MEMORY_HBM && kind->pins.home[k] <= MEMORY_HBM)
             homes.stays |= 1u << k;
     return homes;
