@@ -171,10 +171,7 @@ static void print_turns(Trainer *t, Emit *out, int s)
     emit_line(out, "    turn_begin(s, turn);");
     emit_line(out, "    stage%d_turn(s, turn);", s);
     emit_line(out, "}");
-    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
-    emit_line(out, "    lp_wait(&s->bucket[b]);");
-    trainer_print_hops_end(t, out);
-    trainer_print_carry_end(t, out);
+    emit_line(out, "updates_end(s);");
     if (stage->delay == 0)
         return;
     const Ring *versions = &stage->versions;

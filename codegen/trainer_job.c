@@ -68,15 +68,11 @@ static void print_master_states(Trainer *t, Emit *out)
     emit_line(out, "    lp_wait(&s->bucket[b]);");
 }
 
-static void print_run_end(Trainer *t, Emit *out, const char *table)
+static void print_run_end(Emit *out, const char *table)
 {
     emit_line(out, "if (lp_evaluation_due(-1))");
     emit_line(out, "    evaluate(s, -1);");
-    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
-    emit_line(out, "    lp_wait(&s->bucket[b]);");
-    trainer_print_hops_end(t, out);
-    trainer_print_carry_end(t, out);
-    trainer_print_sums_end(t, out);
+    emit_line(out, "updates_end(s);");
     emit_line(out, "lp_finish(parts, count);");
     emit_line(out, "free(%s);", table);
     emit_line(out, "state_end(s);");
@@ -86,14 +82,19 @@ static void print_run_end(Trainer *t, Emit *out, const char *table)
 
 void trainer_print_run(Trainer *t, Emit *out)
 {
-    emit_comment(out, "Nothing is under way when the run ends; bodies finish what they start.");
-    emit_open_function(out, "static void state_end(State *s)");
-    emit_line(out, "lp_wait(&s->world);");
+    emit_comment(out, "What updates began has ended: weights and state are at home, whole.");
+    emit_open_function(out, "static void updates_end(State *s)");
     emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
     emit_line(out, "    lp_wait(&s->bucket[b]);");
     trainer_print_hops_end(t, out);
     trainer_print_carry_end(t, out);
     trainer_print_sums_end(t, out);
+    emit_close(out, "");
+    emit_blank(out);
+    emit_comment(out, "Nothing is under way when the run ends; bodies finish what they start.");
+    emit_open_function(out, "static void state_end(State *s)");
+    emit_line(out, "lp_wait(&s->world);");
+    emit_line(out, "updates_end(s);");
     trainer_print_spills_end(t, out);
     if (t->plan->stages > 1) {
         emit_open(out, "for (int slot = 0; slot < LP_COUNT(s->send_activation); slot++)");
@@ -124,7 +125,7 @@ void trainer_print_run(Trainer *t, Emit *out)
         print_states(t, out);
     if (t->program->flows) {
         trainer_print_flow_run(t, out, master ? "begin" : "lp_begin(states, 3)");
-        print_run_end(t, out, table);
+        print_run_end(out, table);
         return;
     }
     emit_open(out, "for (int64_t step = %s; lp_step_begin(step); step++)",
@@ -150,17 +151,13 @@ void trainer_print_run(Trainer *t, Emit *out)
     }
     emit_line(out, "lp_step_end(rank->index == 0 ? s->loss : 0.0, s->norm, s->lr);");
     emit_open(out, "if (lp_checkpoint_due(step))");
-    emit_line(out, "for (int b = 0; b < LP_COUNT(s->bucket); b++)");
-    emit_line(out, "    lp_wait(&s->bucket[b]);");
-    trainer_print_hops_end(t, out);
-    trainer_print_carry_end(t, out);
-    trainer_print_sums_end(t, out);
+    emit_line(out, "updates_end(s);");
     emit_line(out, "lp_checkpoint(step, states, 3);");
     emit_close_slim(out);
     emit_line(out, "if (lp_evaluation_due(step))");
     emit_line(out, "    evaluate(s, step);");
     emit_close(out, "");
-    print_run_end(t, out, table);
+    print_run_end(out, table);
 }
 
 static int64_t flops_per_step(const Trainer *t)
