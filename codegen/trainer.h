@@ -218,8 +218,10 @@ bool trainer_sums(const Trainer *t);
 const char *trainer_bucket_sums(Trainer *t, const Bucket *bucket); /* ", .sums = {…}" */
 void trainer_print_sums(Trainer *t, Emit *out, int stage);
 void trainer_print_sums_begin(Trainer *t, Emit *out, int stage, const Chunk *chunk);
-void trainer_print_sums_in(Trainer *t, Emit *out, int stage, const Chunk *chunk, const char *link);
-void trainer_print_sums_out(Trainer *t, Emit *out, int stage, const Chunk *chunk, const char *link);
+void trainer_print_sums_in(Trainer *t, Emit *out, int stage, const Chunk *chunk, int begin,
+                           int end);
+void trainer_print_sums_out(Trainer *t, Emit *out, int stage, const Chunk *chunk, int begin,
+                            int end);
 void trainer_print_sums_share(Trainer *t, Emit *out, int stage);
 void trainer_print_sums_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
 void trainer_print_sums_events(Trainer *t, Emit *out, int buckets);

@@ -93,7 +93,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     if (backward)
         trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, stay");
     if (pass_adds(t, pass))
-        trainer_print_sums_in(t, out, pass->s, pass->chunk, link);
+        trainer_print_sums_in(t, out, pass->s, pass->chunk, begin, end);
     for (int which = pass->first; which <= pass->last; which++) {
         Place place = {.kind = PLACE_LINK, .stage = pass->s, .which = which, .index = begin};
         if (!loop && trainer_stands_alone(t, pass->s, which, begin))
@@ -112,7 +112,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
         emit_line(out, "    stage%d_close(s, %s);", pass->s, link);
     }
     if (pass_adds(t, pass))
-        trainer_print_sums_out(t, out, pass->s, pass->chunk, link);
+        trainer_print_sums_out(t, out, pass->s, pass->chunk, begin, end);
     if (loop)
         emit_close_slim(out);
 }

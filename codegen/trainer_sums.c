@@ -184,27 +184,56 @@ void trainer_print_sums_begin(Trainer *t, Emit *out, int s, const Chunk *chunk)
     emit_close_slim(out);
 }
 
-void trainer_print_sums_in(Trainer *t, Emit *out, int s, const Chunk *chunk, const char *link)
+/* The call for one link of links [begin, end), all in a loop over i where they are several: what
+ * lies `by` links from it, if that is one of the chunk. */
+static void print_at(Trainer *t, Emit *out, const Chunk *chunk, int begin, int end, int by,
+                     const char *condition, const char *call, const char *more)
 {
-    for (int near = (int)home_of(t) - 1; near >= 0 && stage_sums(&t->program->stage[s]); near--) {
-        emit_line(out, "if (!first && %s > %d)", link, chunk->begin + near);
-        emit_line(out, "    stage%d_sums_in(s, %s - %d, %d);", s, link, near + 1, near);
-    }
+    int from = begin + by < chunk->begin ? chunk->begin - by : begin;
+    int to = end + by > chunk->end ? chunk->end - by : end;
+    if (from >= to)
+        return;
+    bool loop = end - begin > 1;
+    const char *guard = !loop          ? ""
+                        : from > begin ? arena_printf(t->arena, "i >= %d", from)
+                        : to < end     ? arena_printf(t->arena, "i < %d", to)
+                                       : "";
+    const char *both = *condition && *guard ? " && " : "";
+    if (*condition || *guard)
+        emit_line(out, "if (%s%s%s)", condition, both, guard);
+    const char *at = !loop    ? arena_printf(t->arena, "%d", begin + by)
+                     : by < 0 ? arena_printf(t->arena, "i - %d", -by)
+                     : by > 0 ? arena_printf(t->arena, "i + %d", by)
+                              : "i";
+    emit_line(out, "%s%s(s, %s, %s);", *condition || *guard ? "    " : "", call, at, more);
 }
 
-void trainer_print_sums_out(Trainer *t, Emit *out, int s, const Chunk *chunk, const char *link)
+void trainer_print_sums_in(Trainer *t, Emit *out, int s, const Chunk *chunk, int begin, int end)
+{
+    const char *call = arena_printf(t->arena, "stage%d_sums_in", s);
+    for (int near = (int)home_of(t) - 1; near >= 0 && stage_sums(&t->program->stage[s]); near--)
+        print_at(t, out, chunk, begin, end, -(near + 1), "!first", call,
+                 arena_printf(t->arena, "%d", near));
+}
+
+void trainer_print_sums_out(Trainer *t, Emit *out, int s, const Chunk *chunk, int begin, int end)
 {
     if (!stage_sums(&t->program->stage[s]))
         return;
     const char *last = gradient_share_hops(home_of(t)) ? ", last" : "";
-    emit_line(out, "stage%d_sums_out(s, %s, 0%s);", s, link, last);
-    for (int near = MEMORY_DRAM; near < (int)home_of(t); near++) {
-        emit_line(out, "if (%s < %d)", link, chunk->end - near);
-        emit_line(out, "    stage%d_sums_out(s, %s + %d, %d%s);", s, link, near, near, last);
-        for (int i = chunk->begin + near - 1; i >= chunk->begin; i--) { /* nothing follows */
-            emit_line(out, "if (%s == %d)", link, chunk->begin);
-            emit_line(out, "    stage%d_sums_out(s, %d, %d%s);", s, i, near, last);
-        }
+    const char *call = arena_printf(t->arena, "stage%d_sums_out", s);
+    for (int near = 0; near < (int)home_of(t); near++) {
+        print_at(t, out, chunk, begin, end, near, "", call,
+                 arena_printf(t->arena, "%d%s", near, last));
+        bool loop = end - begin > 1;
+        if (begin > chunk->begin || near == 0)
+            continue;
+        if (loop)
+            emit_open(out, "if (i == %d)", chunk->begin);
+        for (int i = chunk->begin + near - 1; i >= chunk->begin; i--) /* nothing follows */
+            emit_line(out, "stage%d_sums_out(s, %d, %d%s);", s, i, near, last);
+        if (loop)
+            emit_close_slim(out);
     }
 }
 
