@@ -177,6 +177,9 @@ typedef struct HopWaits {
     Place place;
     int end;
     const char *index, *all;
+    const int *turn; /* NULL; or of each its place among `all` where only some take part, NONE of
+                        the others: */
+    const char *turn_name;    /* this one's, which indexes `all` */
     const char *const *field; /* of State: "hop[LP_COPY_IN]" */
     int fields;
     int (*field_of)(const Place *place, const Event *event);
@@ -188,7 +191,10 @@ void trainer_print_lane_waits(Emit *out, const char *field, const char *index);
  * behind the buckets of a stage, and the pieces of other functions that are about it. They print
  * nothing where state lives in the arena. */
 bool trainer_state_away(const Trainer *t);
-const char *trainer_state_base(const Trainer *t); /* where homes are: "s->arena" */
+bool stage_state_away(const StageProgram *stage);
+/* Where the home of a `group` is: "s->arena"; ", .state_home = 1" of one where they differ. */
+const char *trainer_state_base(const Trainer *t);
+const char *trainer_state_home(const Trainer *t, const Group *group);
 void trainer_print_state(Trainer *t, Emit *out, int stage);
 void trainer_print_first_hops(Trainer *t, Emit *out, int stage); /* before the norm */
 void trainer_print_hops_in(Trainer *t, Emit *out, int stage);    /* around the update of bucket b */

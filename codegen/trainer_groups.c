@@ -52,15 +52,16 @@ void trainer_print_tables(Trainer *t, Emit *out, int s)
             str_putf(&options, ", .rate = %.9gf", group->rate);
         if (group->master != NONE)
             str_putf(&options, ", .master = %lldL", (long long)address_offset(group->master));
-        emit_line(
-            out,
-            "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
-            "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s},",
-            (long long)address_offset(group->weight), (long long)address_offset(group->gradient),
-            (long long)address_offset(group->moment1),
-            (long long)(group->matrix == NONE ? address_offset(group->moment2) : 0),
-            trainer_list(t, &share, false), trainer_list(t, &owner, false), home ? "true" : "false",
-            s, g, group->matrix == NONE ? runs[g] : 0, options.at, trainer_group_cuts(t, group));
+        emit_line(out,
+                  "{.weight = %lldL, .gradient = %lldL, .moment1 = %lldL, .moment2 = %lldL, .share "
+                  "= %s, .owner = %s, .home = %s, .runs = stage%d_runs%d, .run_count = %d%s%s%s},",
+                  (long long)address_offset(group->weight),
+                  (long long)address_offset(group->gradient),
+                  (long long)address_offset(group->moment1),
+                  (long long)(group->matrix == NONE ? address_offset(group->moment2) : 0),
+                  trainer_list(t, &share, false), trainer_list(t, &owner, false),
+                  home ? "true" : "false", s, g, group->matrix == NONE ? runs[g] : 0, options.at,
+                  trainer_state_home(t, group), trainer_group_cuts(t, group));
     }
     out->depth--;
     emit_line(out, "};");

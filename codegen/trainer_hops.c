@@ -11,6 +11,13 @@ typedef struct Distance {
     int field, by;
 } Distance;
 
+/* How far one is behind another: by their turns, where only some take part. */
+static int distance_of(const HopWaits *waits, int from, int to)
+{
+    CHECK(!waits->turn || waits->turn[to] != NONE);
+    return waits->turn ? waits->turn[to] - waits->turn[from] : to - from;
+}
+
 /* Distances to what places wait for, each once; MAX_DISTANCES + 1: there are more. */
 static int find_distances(const Trainer *t, const HopWaits *waits, Distance *ret)
 {
@@ -20,11 +27,14 @@ static int find_distances(const Trainer *t, const HopWaits *waits, Distance *ret
         const Event *events;
         int count = waits_at(t->waits, &place, &events);
         for (int e = 0; e < count; e++) {
-            Distance own = {waits->field_of(&place, &events[e]), events[e].bucket - place.index};
+            Distance own = {.field = waits->field_of(&place, &events[e])};
+            if (own.field == NONE)
+                continue;
+            own.by = distance_of(waits, place.index, events[e].bucket);
             int k = 0;
             while (k < n && (ret[k].field != own.field || ret[k].by != own.by))
                 k++;
-            if (own.field == NONE || k < n)
+            if (k < n)
                 continue;
             if (n == MAX_DISTANCES)
                 return n + 1;
@@ -38,11 +48,15 @@ void trainer_print_distant_waits(Trainer *t, Emit *out, const HopWaits *waits)
 {
     Distance distance[MAX_DISTANCES];
     int n = find_distances(t, waits, distance);
-    const char *at = waits->index;
+    const char *at = waits->turn ? waits->turn_name : waits->index,
+               *begin = waits->turn ? arena_printf(t->arena, "%s[", waits->all) : "",
+               *end = waits->turn ? "]" : "";
+    const char *count =
+        waits->turn ? arena_printf(t->arena, "LP_COUNT(%s)", waits->all) : waits->all;
     if (n > MAX_DISTANCES) {
-        emit_open(out, "for (int other = 0; other < %s; other++)", waits->all);
+        emit_open(out, "for (int other = 0; other < %s; other++)", count);
         for (int f = 0; f < waits->fields; f++)
-            emit_line(out, "lp_wait(&s->%s[other]);", waits->field[f]);
+            emit_line(out, "lp_wait(&s->%s[%sother%s]);", waits->field[f], begin, end);
         emit_close_slim(out);
         return;
     }
@@ -51,12 +65,12 @@ void trainer_print_distant_waits(Trainer *t, Emit *out, const HopWaits *waits)
         const char *field = waits->field[distance[k].field];
         if (by < 0) {
             emit_line(out, "if (%s >= %d)", at, -by);
-            emit_line(out, "    lp_wait(&s->%s[%s - %d]);", field, at, -by);
+            emit_line(out, "    lp_wait(&s->%s[%s%s - %d%s]);", field, begin, at, -by, end);
         } else if (by > 0) {
-            emit_line(out, "if (%s + %d < %s)", at, by, waits->all);
-            emit_line(out, "    lp_wait(&s->%s[%s + %d]);", field, at, by);
+            emit_line(out, "if (%s + %d < %s)", at, by, count);
+            emit_line(out, "    lp_wait(&s->%s[%s%s + %d%s]);", field, begin, at, by, end);
         } else {
-            emit_line(out, "lp_wait(&s->%s[%s]);", field, at);
+            emit_line(out, "lp_wait(&s->%s[%s]);", field, waits->index);
         }
     }
 }

@@ -420,7 +420,7 @@ static void print_update(Trainer *t, Emit *out, int s)
               "s->step, s->coef);");
     const char *where = any_cut(t) ? "s->arena, s->index" : "s->arena",
                *how = any_cut(t) ? "cut" : "share",
-               *near = trainer_state_away(t) || trainer_carries(t) ? "&near_" : "";
+               *near = stage_state_away(stage) || trainer_carries(t) ? "&near_" : "";
     trainer_print_near(t, out, s);
     trainer_print_carry_near(t, out, s);
     const char *group = arena_printf(t->arena, "%sgroup", near);

@@ -38,7 +38,7 @@ static bool verify_far_weights(const Verify *v)
     return good;
 }
 
-/* Saved values and the optimizer's state have one home for all classes. */
+/* Saved values have one home for all classes. */
 static bool verify_one_home(const Verify *v, Kept kept)
 {
     if (!plan_keeps_some(v->plan, v->net, kept))
@@ -57,8 +57,7 @@ static bool verify_one_home(const Verify *v, Kept kept)
 bool verify_memory(const Verify *v)
 {
     const Plan *plan = v->plan;
-    bool good = verify_one_home(v, KEPT_STATE);
-    good = verify_one_home(v, KEPT_SAVED) && good;
+    bool good = verify_one_home(v, KEPT_SAVED);
     for (int k = 0; k < KEPT_COUNT; k++) {
         Memory memory = plan->memory[k];
         if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)

@@ -334,8 +334,7 @@ static void add_spills(Account *account, const OrderRow *row)
 /* State to its update and back, through every memory between. */
 static void add_hops(Account *account, int stage, const StageBucket *bucket)
 {
-    const Family *family = account->family;
-    for (int near = 0; near < (int)family->memory[KEPT_STATE] && bucket->hop_bytes; near++)
+    for (int near = 0; near < (int)bucket->state_home && bucket->hop_bytes; near++)
         for (int in = 0; in < 2; in++) {
             add_hop(account, stage, (Memory)near, in, "optimizer state", bucket->hop_bytes, 0);
         }

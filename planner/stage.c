@@ -67,6 +67,7 @@ int64_t family_budget(const Family *family)
 typedef struct StageGroup {
     Group cut;               /* its sets, on the family's mesh, and lists */
     Homes homes;             /* by which it was cut: those of its classes */
+    Memory state_home;       /* where its state lives */
     bool far, far_gradients; /* its weights, and its gradients, live in another memory */
     bool tied;
     bool whole; /* shared with another chunk of the stage */
@@ -100,6 +101,7 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
     if (whole) /* what chunks share is, but for its state */
         homes.gradient = homes.weight = 0;
     bool buffered = homes.gradient != 0;
+    Memory state_home = home_memory(family->memory, &homes, KEPT_STATE);
     bool far = !whole && home_memory(family->memory, &homes, KEPT_WEIGHTS) != MEMORY_HBM;
     bool far_gradients = !whole && !tied && !card->matrix &&
                          home_memory(family->memory, &homes, KEPT_GRADIENTS) != MEMORY_HBM;
@@ -110,8 +112,8 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
         StageGroup *at = &groups->at[g];
         if (at->cut.sharded == sharded && at->cut.partial == partial && at->tied == tied &&
             at->whole == whole && at->rate == card->rate && homes_equal(&at->homes, &homes) &&
-            at->cut.buffered == buffered && at->far == far && at->far_gradients == far_gradients &&
-            card_same_matrix(at->matrix, card->matrix))
+            at->cut.buffered == buffered && at->state_home == state_home && at->far == far &&
+            at->far_gradients == far_gradients && card_same_matrix(at->matrix, card->matrix))
             return at;
     }
     StageGroup *group = &groups->at[groups->n++];
@@ -122,6 +124,7 @@ static StageGroup *group_for(Arena *scratch, const Family *family, Groups *group
                           .homes = homes,
                           .tied = tied,
                           .whole = whole,
+                          .state_home = state_home,
                           .far = far,
                           .far_gradients = far_gradients,
                           .rate = card->rate,
@@ -249,6 +252,7 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .gather_ns = stage_flat_ns(family, &flat->gather, share, weight),
         .fetch_ns = stage_flat_ns(family, &flat->fetch, elements / group->weight_share, weight),
         .share_bytes = share * gradient,
+        .state_home = group->state_home,
     };
     if (group->far) {
         const Cluster *cluster = family->problem->cluster;
@@ -372,9 +376,9 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         if (!group->far_gradients)
             cost->gradient_bytes +=
                 home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));
-        if (family->memory[KEPT_STATE] == MEMORY_HBM)
-            cost->state_bytes += family_state_fields(family, group->matrix) *
-                                 num_align64(share * dtype_bytes(recipe->master));
+        if (group->state_home == MEMORY_HBM)
+            cost->home_bytes[MEMORY_HBM] += family_state_fields(family, group->matrix) *
+                                            num_align64(share * dtype_bytes(recipe->master));
     }
 }
 
@@ -433,8 +437,8 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
     stage_add_homes(family, begin, end, chunk_turns(family, end), offset.adds, cost);
-    if (family->memory[KEPT_STATE] != MEMORY_HBM)
-        cost->state_bytes = state_slots_bytes(family, cost->buckets, cost->field_bytes);
+    cost->state_bytes = cost->home_bytes[MEMORY_HBM] +
+                        state_slots_bytes(family, cost->far_buckets, cost->field_bytes);
     time_buckets(cost, begin, end);
     fill_ends(scratch, family, begin, end, cost);
     cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +

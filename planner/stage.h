@@ -58,7 +58,8 @@ typedef struct StageBucket {
     SumsHop sums, last_sums;     /* of a micro-batch; of the last one, the norm and the update */
     const CardMatrix *matrix;    /* of whole matrices, or NULL; */
     int64_t matrices;            /* those of the rank that has most */
-    int64_t hop_bytes;           /* of state, for a hop from one memory to another; 0: it stays */
+    Memory state_home;           /* where its state lives, and */
+    int64_t hop_bytes;           /* a hop from one memory to another carries; 0: it stays */
 } StageBucket;
 
 /* Links of a stage that have the other choice of two: so many of its last layers, and the ends of
@@ -88,7 +89,8 @@ typedef struct StageCost {
                                                                            share */
     int64_t forward_bytes, backward_bytes; /* of the scratch: temps of either */
     int64_t field_bytes;                   /* of state on its way: the largest field of a bucket */
-    int64_t home_bytes;                    /* of state in another memory, */
+    int far_buckets;                       /* those on whose way it is */
+    int64_t home_bytes[MEMORY_COUNT];      /* of state, by where it lives, */
     int64_t far_weight_bytes, far_gradient_bytes; /* and of weights and gradients */
     int64_t sums_bytes[MEMORY_COUNT];             /* places of far gradients on their way */
     int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
@@ -173,12 +175,11 @@ void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 
 /* Planner of hops (stage_hops.c): when the updates of these buckets end that begin at `begin` with
  * all state on its way from the start of the step, and when the last of them has been stepped; the
- * bytes of a field of a share as hops carry it; the bytes of a device's slots. */
+ * bytes of a device's slots, of so many buckets that pass through them. */
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
                          int64_t begin, int64_t *ret_stepped);
 /* Do updates wait for another memory? */
 bool family_updates_far(const Family *family);
-int64_t share_state_bytes(const Family *family, int64_t elements);
 /* How many fields of state an element has: moments, of a whole matrix one, and its master. */
 int family_state_fields(const Family *family, bool whole);
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes);

@@ -114,7 +114,7 @@ static int family_versions(const Family *family, int stage)
 /* What a chunk has in a memory behind the device's; slots of state on its way are not counted. */
 static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
 {
-    int64_t bytes = memory == family->memory[KEPT_STATE] ? cost->home_bytes : 0;
+    int64_t bytes = cost->home_bytes[memory];
     if (memory == family->memory[KEPT_WEIGHTS])
         bytes += cost->far_weight_bytes * family_versions(family, family->order->holder[chunk]);
     bytes += memory == family->memory[KEPT_GRADIENTS] ? cost->far_gradient_bytes : 0;
@@ -155,10 +155,10 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         const StageCost *cost = family_chunk(family, first_link, c);
         bytes.weights += cost->weight_bytes * family_versions(family, stage);
         bytes.gradients += cost->gradient_bytes;
-        bytes.state += cost->state_bytes;
+        bytes.state += cost->home_bytes[MEMORY_HBM];
         for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
             bytes.far[m] += far_bytes(family, cost, c, (Memory)m);
-        buckets += cost->buckets;
+        buckets += cost->far_buckets;
         field = num_larger(field, cost->field_bytes);
         bytes.saved += ring_bytes(family, cost, c);
         pass = num_larger(pass, cost->pass_bytes);
@@ -173,8 +173,7 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         scratch = num_larger(scratch, forward + backward);
         fetched *= 2;
     }
-    if (family->memory[KEPT_STATE] != MEMORY_HBM) /* chunks share the slots */
-        bytes.state = state_slots_bytes(family, buckets, field);
+    bytes.state += state_slots_bytes(family, buckets, field); /* which chunks share */
     bytes.transients = 4 * pass + scratch + fetched + buffers + sums;
     int pairs = family->order->turn ? family->order->stages + 2 : 0;
     bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +

@@ -7,9 +7,8 @@
 
 typedef struct Lanes {
     const Cluster *cluster;
-    Memory home;
     const StageBucket *const *bucket;
-    int n;
+    HopWay way;
     int64_t clock[MEMORY_COUNT][2]; /* of each memory's lanes, out of it and into it */
     int64_t *end[MEMORY_COUNT][2];  /* of each bucket's hops */
     int64_t *stepped;               /* when each bucket has been updated */
@@ -17,15 +16,17 @@ typedef struct Lanes {
 
 static void run_hop(Lanes *lanes, const Hop *hop)
 {
-    int near = (int)hop->near, b = hop->bucket, before = b - state_slots(hop->near, lanes->n);
+    const HopWay *way = &lanes->way;
+    int near = (int)hop->near, b = hop->bucket,
+        before = way->turn[near][b] - state_slots(hop->near, way->n[near]);
     int64_t bytes = lanes->bucket[b]->hop_bytes, ready = 0;
     if (bytes == 0)
         return;
     if (hop->in) {
-        if (near + 1 < (int)lanes->home)
+        if (near + 1 < (int)lanes->bucket[b]->state_home)
             ready = lanes->end[near + 1][true][b];
         if (before >= 0) /* the slot is free */
-            ready = num_larger(ready, lanes->end[near][false][before]);
+            ready = num_larger(ready, lanes->end[near][false][way->at[near][before]]);
     } else {
         ready = near == 0 ? lanes->stepped[b] : lanes->end[near - 1][false][b];
     }
@@ -57,7 +58,7 @@ static int64_t run_sums(Lanes *lanes, Memory home, const SumsHop *hop, int64_t r
 static void run_hops(Lanes *lanes, int at, bool in)
 {
     Hop hop[MAX_HOPS];
-    int n = hops_around(lanes->home, lanes->n, at, in, hop);
+    int n = way_hops(&lanes->way, at, in, hop);
     for (int i = 0; i < n; i++)
         run_hop(lanes, &hop[i]);
 }
@@ -66,10 +67,12 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
                          int64_t begin, int64_t *ret_stepped)
 {
     Arena *scratch = arena_new("hops");
+    Memory *home = ARENA_ARRAY(scratch, Memory, n + 1);
+    for (int b = 0; b < n; b++)
+        home[b] = bucket[b]->state_home;
     Lanes lanes = {.cluster = family->problem->cluster,
-                   .home = family->memory[KEPT_STATE],
                    .bucket = bucket,
-                   .n = n,
+                   .way = way_new(scratch, home, n),
                    .stepped = ARENA_ARRAY(scratch, int64_t, n + 1)};
     for (int m = 0; m < MEMORY_COUNT; m++)
         for (int in = 0; in < 2; in++)
@@ -78,7 +81,7 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
     run_hops(&lanes, NONE, true);
     for (int b = 0; b < n; b++) {
         run_hops(&lanes, b, true);
-        if (lanes.home != MEMORY_HBM)
+        if (home[b] != MEMORY_HBM)
             compute = num_larger(compute, lanes.end[MEMORY_HBM][true][b]);
         if (bucket[b]->far)
             compute = num_larger(compute, run_carry(&lanes, true, bucket[b]->carry_in_ns, begin));
@@ -94,7 +97,7 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
     }
     *ret_stepped = compute;
     int64_t end = num_larger(compute, gather);
-    for (int m = 0; m <= (int)lanes.home; m++)
+    for (int m = 0; m < MEMORY_COUNT; m++)
         end = num_larger(end, lanes.clock[m][false]);
     arena_free(scratch);
     return end;
@@ -114,7 +117,7 @@ int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, c
     Arena *scratch = arena_new("squares");
     int64_t *left = ARENA_ARRAY(scratch, int64_t, n + 1);
     int *order = ARENA_ARRAY(scratch, int, n + 1);
-    Lanes lanes = {.home = home};
+    Lanes lanes = {.bucket = bucket};
     for (int b = 0; b < n; b++) { /* they leave as they are reduced */
         int at = b;
         for (; at > 0 && ready[order[at - 1]] > ready[b]; at--)
@@ -163,12 +166,6 @@ void stage_put_sums(const Family *family, StageBucket *bucket, StageCost *cost)
     cost->far_gradient_bytes += num_align64(bucket->sums.bytes);
 }
 
-int64_t share_state_bytes(const Family *family, int64_t elements)
-{
-    return state_field_bytes(family->memory[KEPT_STATE], elements,
-                             dtype_bytes(family->pricer.recipe->master));
-}
-
 int family_state_fields(const Family *family, bool whole)
 {
     return (whole ? 1 : 2) + family->pricer.recipe->has_master;
@@ -178,12 +175,14 @@ void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucke
                    StageCost *cost)
 {
     int fields = family_state_fields(family, bucket->matrix);
-    int64_t field = share_state_bytes(family, share);
-    if (family->memory[KEPT_STATE] == MEMORY_HBM)
+    int64_t field =
+        state_field_bytes(bucket->state_home, share, dtype_bytes(family->pricer.recipe->master));
+    if (bucket->state_home == MEMORY_HBM)
         return;
     bucket->hop_bytes = (by_sign ? family->pricer.recipe->has_master : fields) * field;
     cost->field_bytes = num_larger(cost->field_bytes, field);
-    cost->home_bytes += fields * field;
+    cost->home_bytes[bucket->state_home] += fields * field;
+    cost->far_buckets++;
 }
 
 int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes)

@@ -170,7 +170,7 @@ static const char *read_static(const CellRun *run, const TraceStep *step, const 
 {
     if (operand->write && ((operand->copy && !step_is_matrix(step)) || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
-    if (state_is_away(run, step, cell))
+    if (state_is_away(step, cell))
         return "reads in a far memory";
     switch (cell->region->kind) {
     case REGION_GRADIENT:
@@ -244,7 +244,7 @@ static const char *write_static(const CellRun *run, const TraceStep *step, const
                                 Cell *cell)
 {
     RegionKind kind = cell->region->kind;
-    if (state_is_away(run, step, cell))
+    if (state_is_away(step, cell))
         return "writes into a far memory";
     if (step_is_matrix(step))
         return kind == REGION_WEIGHT || kind == REGION_MOMENT1 || kind == REGION_MASTER
@@ -265,7 +265,7 @@ static const char *read_sums(const CellRun *run, const TraceStep *step, const Op
 {
     if (step_sums(run->trace, step))
         return sums_taken(run, step, operand, cell, begin);
-    if (state_is_away(run, step, cell))
+    if (state_is_away(step, cell))
         return "reads in a far memory";
     if (operand->write && (operand->copy || is_fold(step)))
         return NULL; /* an accumulator: judged as a write */
@@ -282,7 +282,7 @@ static const char *write_sums(const CellRun *run, const TraceStep *step, const O
 {
     if (step_sums(run->trace, step))
         return NULL; /* it counts on: sums_carry */
-    if (state_is_away(run, step, cell))
+    if (state_is_away(step, cell))
         return "writes into a far memory";
     sums_begin(run, step, operand, cell, begin);
     cell->dirty = step->kind != STEP_CLEAR && (cell->dirty || cell->expected > 0);

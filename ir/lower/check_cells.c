@@ -240,7 +240,7 @@ static bool is_trained(const Trace *trace, const Region *region, int64_t begin)
     const Group *group = &trace->stage->groups.at[region->index];
     bool state = region->kind != REGION_WEIGHT;
     int64_t at = (begin - region->begin) / dtype_bytes(state ? recipe->master : recipe->weight);
-    if (state && trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM)
+    if (state && address_memory(region->begin) != MEMORY_HBM)
         return at < group->state_elements; /* what is carried home is all of it */
     if (group->matrix != NONE)
         return in_matrix(trace, region->index, state ? &group->share : &group->weight_share, at);

@@ -63,7 +63,7 @@ bool check_place(CellRun *run, const TraceStep *step, const Operand *operand);
 /* ---- optimizer state away from its device (check_state.c) ---- */
 
 /* A Step that is no copy works on a home in another memory. */
-bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell);
+bool state_is_away(const TraceStep *step, const Cell *cell);
 /* A copy away from the device. */
 bool state_leaves(const Trace *trace, const TraceStep *step);
 /* A fault of reading what a slot holds from `begin` on, or NULL. */

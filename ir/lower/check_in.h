@@ -112,7 +112,7 @@ typedef struct Trace {
 
 /* Hops that the update of a group's bucket makes; a fault of one that carries other bytes than this
  * rank's state of its bucket, or NULL. */
-int state_hops_due(const Program *program, const Group *group);
+int state_hops_due(const Group *group);
 const char *state_misplaced(const Trace *trace, const TraceStep *step);
 
 /* ---- far gradients (check_sums.c) ---- */

@@ -54,25 +54,41 @@ static void put_ring_region(RegionList *list, int chunk, int kind, const Ring *r
         list->at[list->n++] = (Region){REGION_RING, kind, chunk, ring->base, ring->base + bytes};
 }
 
-/* Three buckets are at work at once, and two more for each memory between. */
-static int slots_of(const StageProgram *stage, int memory)
+/* Where the state of a bucket lives. */
+static Memory home_of(const StageProgram *stage, int bucket)
 {
-    return stage->buckets.n < 3 + 2 * memory ? stage->buckets.n : 3 + 2 * memory;
+    return address_memory(stage->groups.at[stage->buckets.at[bucket].group].moment1);
+}
+
+/* Of the first buckets, those whose state lives behind a memory. */
+static int passing(const StageProgram *stage, int buckets, Memory memory)
+{
+    int n = 0;
+    for (int b = 0; b < buckets; b++)
+        n += home_of(stage, b) > memory;
+    return n;
+}
+
+/* Three buckets are at work at once, and two more for each memory between. */
+static int slots_of(const StageProgram *stage, Memory memory)
+{
+    int all = passing(stage, stage->buckets.n, memory), most = 3 + 2 * (int)memory;
+    return all < most ? all : most;
 }
 
 int64_t slot_address(const Program *program, const StageProgram *stage, Memory memory, int bucket,
                      StateField field)
 {
-    int64_t slot = bucket % slots_of(stage, (int)memory);
+    int64_t slot = passing(stage, bucket, memory) % slots_of(stage, memory);
     return stage->state_slot[memory] +
-           (slot * (2 + program->recipe->has_master) + field) * stage->state_slot_bytes;
+           (slot * (2 + program->recipe->has_master) + field) * stage->state_slot_bytes[memory];
 }
 
 int64_t state_at_update(const Program *program, const StageProgram *stage, int bucket,
                         StateField field)
 {
     const Bucket *own = &stage->buckets.at[bucket];
-    if (program->plan->memory[KEPT_STATE] == MEMORY_HBM)
+    if (home_of(stage, bucket) == MEMORY_HBM)
         return group_field(&stage->groups.at[own->group], field) +
                own->share_begin * dtype_bytes(program->recipe->master);
     return slot_address(program, stage, MEMORY_HBM, bucket, field);
@@ -130,9 +146,10 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
     for (int m = 0; m < (int)program->plan->memory[KEPT_GRADIENTS]; m++)
         put_region(&list, REGION_SUMS, m, stage->sums[m], stage->sums_bytes[m]);
-    for (int m = 0; m < (int)program->plan->memory[KEPT_STATE]; m++)
+    for (int m = 0; m < MEMORY_COUNT; m++)
         put_region(&list, REGION_SLOTS, m, stage->state_slot[m],
-                   slots_of(stage, m) * (2 + recipe->has_master) * stage->state_slot_bytes);
+                   slots_of(stage, (Memory)m) * (2 + recipe->has_master) *
+                       stage->state_slot_bytes[m]);
     qsort(list.at, (size_t)list.n, sizeof list.at[0], by_begin);
     return list;
 }
@@ -321,7 +338,12 @@ static bool check_member(Check *check, const StageProgram *stage, const Group *g
                            param->name);
     const Copy *weight = &body->copies.at[body->param_copy[member->param]];
     const Copy *acc = &body->copies.at[body->acc_copy[member->param]];
+    const Homes homes = plan_param_homes(program->plan, param);
+    Memory home = home_memory(program->plan->memory, &homes, KEPT_STATE);
     bool good = true;
+    if (address_memory(group->moment1) != home || group->state_home != home)
+        good = check_fault(check, "stage %d: the state of %s does not live in %s", stage->index,
+                           param->name, memory_text[home]);
     if (!same_shards(&weight->place, &acc->place) || weight->place.partial)
         good = check_fault(check, "stage %d: the gradient of %s is cut otherwise than its weight",
                            stage->index, param->name);

@@ -474,12 +474,12 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
                 "rank %d (stage %d), step %d: the weights of bucket %d come %d times "
                 "from where they live and go there %d times",
                 trace_rank(trace), stage->index, round, b, seen[b].brought, seen[b].returned);
-        if (seen[b].hops != state_hops_due(trace->program, group))
+        if (seen[b].hops != state_hops_due(group))
             good = check_fault(check,
                                "rank %d (stage %d), step %d: the state of bucket %d makes %d of "
                                "its %d hops",
                                trace_rank(trace), stage->index, round, b, seen[b].hops,
-                               state_hops_due(trace->program, group));
+                               state_hops_due(group));
         if (seen[b].moves != moves || seen[b].sums != 1 ||
             seen[b].ties != (group->tied_stage != NONE) || seen[b].updated != share)
             good = check_fault(

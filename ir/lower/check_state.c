@@ -4,15 +4,11 @@
 #include "ir/lower/state.h"
 
 /* Only copies reach what is not in the device's memory. */
-bool state_is_away(const CellRun *run, const TraceStep *step, const Cell *cell)
+bool state_is_away(const TraceStep *step, const Cell *cell)
 {
     RegionKind kind = cell->region->kind;
-    bool state = kind >= REGION_MOMENT1 && kind <= REGION_MASTER &&
-                 run->trace->program->plan->memory[KEPT_STATE] != MEMORY_HBM;
-    bool weight = kind == REGION_WEIGHT && address_memory(cell->region->begin) != MEMORY_HBM;
-    bool gradient = kind == REGION_GRADIENT || kind == REGION_SUMS;
-    gradient = gradient && address_memory(cell->region->begin) != MEMORY_HBM;
-    return step->kind != STEP_COPY && (state || weight || gradient);
+    bool home = (kind >= REGION_WEIGHT && kind <= REGION_MASTER) || kind == REGION_SUMS;
+    return step->kind != STEP_COPY && home && address_memory(cell->region->begin) != MEMORY_HBM;
 }
 
 /* Goes away from the device. */
@@ -53,10 +49,10 @@ const char *state_taken(const CellRun *run, const TraceStep *step, const Operand
 }
 
 /* Fields that an update steps, there and back through every memory between. */
-int state_hops_due(const Program *program, const Group *group)
+int state_hops_due(const Group *group)
 {
     bool any = group->rate == 0 || group->master != NONE;
-    return any ? 2 * (int)program->plan->memory[KEPT_STATE] : 0;
+    return any ? 2 * (int)address_memory(group->moment1) : 0;
 }
 
 /* A hop carries each field of the bucket between neighbouring memories, whole. */
@@ -72,19 +68,19 @@ const char *state_misplaced(const Trace *trace, const TraceStep *step)
         if (group_field(group, (StateField)f) != NONE && (group->rate == 0 || f == FIELD_MASTER))
             kept[fields++] = (StateField)f;
     int width = dtype_bytes(program->recipe->master);
+    Memory home = address_memory(group->moment1);
     bool good = step->operands == 2 * fields && fields > 0;
     for (int k = 0; good && k < step->operands; k++) {
         Memory memory = address_memory(operand[k].address),
                other = address_memory(operand[k ^ 1].address);
         StateField field = kept[k / 2];
-        int64_t at = memory == program->plan->memory[KEPT_STATE]
+        int64_t at = memory == home
                          ? group_field(group, field) + bucket->share_begin * width
                          : slot_address(program, trace->stage, memory, step->bucket, field);
         good = operand[k].read == (k % 2 == 0) && operand[k].write == (k % 2 == 1) &&
                operand[k].address == at && operand[k].bytes >= bucket->share_elements * width &&
                operand[k].bytes == operand[0].bytes &&
-               (memory == other + 1 || other == memory + 1) &&
-               memory <= program->plan->memory[KEPT_STATE];
+               (memory == other + 1 || other == memory + 1) && memory <= home;
     }
     return good ? NULL : "carries other bytes than this rank's state of the bucket";
 }

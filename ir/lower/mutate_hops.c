@@ -45,7 +45,8 @@ void machine_hop_sites(Machine *machine, const Step *step)
         return;
     }
     Kept kept = step_carries(step);
-    Memory home = machine->program->plan->memory[kept];
+    Memory home =
+        kept == KEPT_STATE ? state_home(stage, step->bucket) : machine->program->plan->memory[kept];
     if (address_memory(to->address) == home && (kept != KEPT_WEIGHTS || stage->versions.n == 1) &&
         group_frozen(machine->program, stage, &stage->groups.at[skip.group]))
         skip.equivalent = "all gradients of the group are zero, and so is its state";
@@ -53,7 +54,7 @@ void machine_hop_sites(Machine *machine, const Step *step)
         skip.equivalent = "nothing else has been there since the norm";
     site_put(machine, skip);
     Memory near = address_memory(from->address < to->address ? from->address : to->address);
-    if (kept == KEPT_STATE ? state_slots(near, stage->buckets.n) > 1
+    if (kept == KEPT_STATE ? state_slots(near, stage->state_way.n[near]) > 1
                            : kept == KEPT_GRADIENTS && other_sums(stage, step, near) != NONE) {
         Site slot = site_of(machine, MUTATE_SLOT, step);
         slot.equivalent = kept == KEPT_GRADIENTS ? skip.equivalent : NULL;

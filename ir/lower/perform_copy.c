@@ -98,14 +98,15 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         Operand from = step->operand[k], to = step->operand[k + 1];
         if (site_hits(machine, MUTATE_SLOT, step)) { /* the nearer end is that of another bucket */
             Operand *near = from.address < to.address ? &from : &to;
-            int64_t area = stage->state_slot[address_memory(near->address)],
-                    slot = state_fields(program) * stage->state_slot_bytes,
-                    n = state_slots(address_memory(near->address), stage->buckets.n);
+            Memory memory = address_memory(near->address);
+            int64_t area = stage->state_slot[memory],
+                    slot = state_fields(program) * stage->state_slot_bytes[memory],
+                    n = state_slots(memory, stage->state_way.n[memory]);
             near->address = area + (near->address - area + slot) % (n * slot);
         }
         double *source = operand_at(rank, &from);
         memcpy(operand_at(rank, &to), source, (size_t)from.bytes);
-        for (int64_t e = 0; address_memory(from.address) != program->plan->memory[KEPT_STATE] &&
+        for (int64_t e = 0; address_memory(from.address) != state_home(stage, step->bucket) &&
                             e < from.bytes / WIDTH;
              e++)
             source[e] = NAN;

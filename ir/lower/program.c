@@ -97,6 +97,7 @@ static int find_net_param(const Net *net, int link, int param, int *ret_use)
 typedef struct GroupKey {
     AtomSet sharded, partial;
     Homes homes;
+    Memory state_home;
     bool far, far_gradients;
     int tied;
     double rate;
@@ -108,9 +109,9 @@ static bool same_group(const Group *group, const GroupKey *key)
 {
     const Homes *homes = &key->homes;
     return group->sharded == key->sharded && group->partial == key->partial &&
-           group->far == key->far && group->far_gradients == key->far_gradients &&
-           group->tied_stage == key->tied && group->rate == key->rate &&
-           group->matrix == key->matrix && group->unit == key->unit &&
+           group->state_home == key->state_home && group->far == key->far &&
+           group->far_gradients == key->far_gradients && group->tied_stage == key->tied &&
+           group->rate == key->rate && group->matrix == key->matrix && group->unit == key->unit &&
            list_set(&group->share) == (homes->state & ~key->sharded) &&
            list_set(&group->gradient_share) == (homes->gradient & ~key->sharded) &&
            list_set(&group->weight_share) == (homes->weight & ~key->sharded) &&
@@ -129,6 +130,7 @@ static Group *group_for(Program *program, StageProgram *stage, const GroupKey *k
                      .rate = key->rate,
                      .matrix = key->matrix,
                      .unit = key->unit,
+                     .state_home = key->state_home,
                      .far = key->far,
                      .far_gradients = key->far_gradients,
                      .buffered = key->homes.gradient != 0,
@@ -177,6 +179,7 @@ static void add_members(Program *program, StageProgram *stage, int at)
                         .tied = tied,
                         .rate = graph->params.at[p].rate};
         key.matrix = program_matrix(program, graph, p, &acc->place, &key.unit);
+        key.state_home = home_memory(memory, &key.homes, KEPT_STATE);
         bool alone = !between_chunks(program, stage, param);
         key.far = alone && home_memory(memory, &key.homes, KEPT_WEIGHTS) != MEMORY_HBM;
         key.far_gradients = alone && key.matrix == NONE && tied == NONE &&

@@ -88,6 +88,7 @@ typedef struct Group {
     AtomList share;  /* atoms that cut the optimizer's share (in the order of the path), none:
                         replicated optimizer */
     AtomList gradient_share, weight_share; /* the first of them */
+    Memory state_home;                     /* where its optimizer's state lives */
     bool far;                              /* its weights live in another memory (KEPT_WEIGHTS), */
     bool far_gradients;                    /* and its gradients (KEPT_GRADIENTS): Bucket.gradient */
     bool buffered; /* accumulators pass through a buffer: their home is added to each micro-batch */
@@ -187,6 +188,13 @@ typedef struct Chunk {
 /* A row of two chunks' parts as pairs of links, in the order of both: braid.h. */
 typedef struct Pairing Pairing;
 
+/* What passes through a memory on its way between the device and a home behind it, of a list whose
+ * members have homes of their own. */
+typedef struct HopWay {
+    int n[MEMORY_COUNT], *at[MEMORY_COUNT]; /* those, in the order of the list */
+    int *turn[MEMORY_COUNT];                /* of each of the list: its place among them, or NONE */
+} HopWay;
+
 typedef struct StageProgram {
     int index;
     int chunks;
@@ -215,10 +223,11 @@ typedef struct StageProgram {
     int ahead, lag;  /* the most steps that entries are later and earlier than their turn */
     Ring versions;   /* of all weights of the stage, where they live: slot = updates so far mod n */
     Ring pair;       /* of {loss, norm2}: slot = step mod n */
-    int64_t state_slot[MEMORY_COUNT]; /* where state on its way has its slots (state.h), */
-    int64_t state_slot_bytes;         /* of a field of one */
-    int64_t far_bytes[MEMORY_COUNT];  /* arenas behind the device's; [MEMORY_HBM] is unused */
-    int64_t arena_bytes;              /* the layout's peak: what the trainer allocates */
+    HopWay state_way;                       /* of the buckets' state */
+    int64_t state_slot[MEMORY_COUNT];       /* where it has its slots (state.h), */
+    int64_t state_slot_bytes[MEMORY_COUNT]; /* of a field of one */
+    int64_t far_bytes[MEMORY_COUNT];        /* arenas behind the device's; [MEMORY_HBM] is unused */
+    int64_t arena_bytes;                    /* the layout's peak: what the trainer allocates */
     int64_t group_bytes[4]; /* report: weights, gradients, optimizer state, activations (rings) */
 } StageProgram;
 

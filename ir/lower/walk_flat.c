@@ -334,7 +334,7 @@ void walk_evaluated(Walk *walk)
 static void put_state(const Walk *walk, Step *step, int b, StateField field, Memory memory,
                       int64_t offset, int64_t bytes, bool read, bool write)
 {
-    bool home = memory == walk->program->plan->memory[KEPT_STATE];
+    bool home = memory == state_home(walk->stage, b);
     walk_operand(step, state_address(walk->program, walk->stage, b, field, memory) + offset, bytes,
                  home ? walk_name(NAME_STATIC, 0, 0, 0) : walk_name(NAME_STATE, (int)memory, 0, b),
                  NULL, read, write);
@@ -345,12 +345,12 @@ static void put_hops(Walk *walk, int at, bool in)
 {
     const StageProgram *stage = walk->stage;
     Hop hop[MAX_HOPS];
-    int n = state_hops(walk->program, stage, at, in, hop);
+    int n = state_hops(stage, at, in, hop);
     for (int i = 0; i < n; i++) {
         const Bucket *bucket = &stage->buckets.at[hop[i].bucket];
         Memory far = (Memory)(hop[i].near + 1), from = in ? far : hop[i].near,
                to = in ? hop[i].near : far;
-        int64_t bytes = state_bytes(walk->program, bucket);
+        int64_t bytes = state_bytes(walk->program, stage, hop[i].bucket);
         Step *step = walk_put(walk, STEP_COPY, hop_stream(hop[i].near, in));
         step->bucket = hop[i].bucket;
         for (int f = 0; f < FIELD_COUNT; f++) {

@@ -71,6 +71,8 @@ typedef struct LpGroup {
     int64_t master; /* fp32 weights of the optimizer's share, where weights are stored in 16 bits */
     int share;      /* list that cuts the optimizer's share */
     int owner;      /* list at whose coordinate 0 an element counts for the norm */
+    int state_home; /* where groups differ in it, that of its moments and masters: 0 the arena, 1
+                       the host's memory, 2 a file */
     bool far;       /* the home of its weights is in the host's memory */
     bool far_gradients; /* that of its gradients is in another memory than the arena */
     bool home;          /* in the first home stage of tied parameters */
