@@ -47,8 +47,10 @@ static void put_far(Str *str, const Report *report)
                  fits ? "" : ", which is too much", fits ? "" : report->style.off);
     }
     if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
-        str_put(str, "  optimizer, on the device: slots for state on its way to the update and "
-                     "back\n");
+        str_putf(str,
+                 "  optimizer, on the device: %sslots for state on its way to the update and "
+                 "back\n",
+                 plan_keeps_some(it->plan, it->net, KEPT_STATE) ? "that of some layers, and " : "");
 }
 
 void report_resident(Str *str, const Report *report)
@@ -257,15 +259,17 @@ static void put_parameters(Str *str, const Report *report)
     for (int i = 0; i < rows.n; i++) {
         const ShardRow *row = &rows.at[i];
         const Mesh *mesh = plan_mesh(it->plan, row->class);
-        AtomSet state = (AtomSet)(plan_homes(it->plan, row->class).state & row->replicated);
-        AtomSet copies = (AtomSet)(row->replicated & ~plan_homes(it->plan, row->class).weight);
+        const Homes homes = plan_homes(it->plan, row->class);
+        AtomSet state = (AtomSet)(homes.state & row->replicated);
+        AtomSet copies = (AtomSet)(row->replicated & ~homes.weight);
         const char *own =
             further ? cut_text(arena, it->plan, row->class, row->replicated)
             : state ? arena_printf(arena, "over %s %d more", text_roles(arena, mesh, state),
                                    mesh_extent(mesh, state))
                     : "as the parameter";
         if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
-            own = arena_printf(arena, "%s, in %s", own, memory_text[it->plan->memory[KEPT_STATE]]);
+            own = arena_printf(arena, "%s, in %s", own,
+                               memory_text[home_memory(it->plan->memory, &homes, KEPT_STATE)]);
         own = apart_text(arena, it, row->class, own);
         const char *cells[] = {row->body->graph->name, cut_names(arena, row->names.at), row->shards,
                                arena_printf(arena, "%d", mesh_extent(mesh, copies)), own};

@@ -39,6 +39,8 @@ HOMES = {
     "sums-nvme": {"gradient_home": "nvme"},
     "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme"},
     "others": {"weight_home": "dram", "gradient_home": "dram", "0-2:weight_home": "hbm:gradient_home=hbm"},
+    "state": {"0-2:optimizer_home": "dram"},
+    "other-nvme": {"optimizer_home": "nvme", "0-2:optimizer_home": "hbm"},
     "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
 }
 ROWS = [
@@ -48,6 +50,8 @@ ROWS = [
     ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
     # layers in two groups, whose sums are those of two: what is near in one plan is far in the other
     ("zero3 layers", {"dp": 2, "zero": 3}, "fp32", ["some-nvme", "others"]),
+    # layers that are cut otherwise are in groups of their own wherever their state lives
+    ("state of layers", {"dp": 2, "pp": 2, "zero": 3, "0-2:zero": 1}, "bf16", ["hbm", "state", "other-nvme"]),
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four"]),
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram", "sums-nvme"]),
     ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),

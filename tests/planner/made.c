@@ -7,17 +7,22 @@
 #include "ir/plan_job.h"
 #include "tests/check.h"
 
+Problem *case_problem(Arena *arena, const Case *at)
+{
+    char *recipe = arena_strdup(arena, at->recipe), *optimizer = strchr(recipe, ' ');
+    if (optimizer)
+        *optimizer++ = 0;
+    Problem *problem = problem_example(arena, at->model, at->cluster, at->devices, at->batch,
+                                       at->sequence, recipe);
+    if (optimizer)
+        assert_true(job_set_optimizer(arena, problem->diag, optimizer, &problem->job));
+    return problem;
+}
+
 Made make(const Case *at)
 {
     Made made = {.arena = arena_new("agree")};
-    char *recipe = arena_strdup(made.arena, at->recipe), *optimizer = strchr(recipe, ' ');
-    if (optimizer)
-        *optimizer++ = 0;
-    made.problem = problem_example(made.arena, at->model, at->cluster, at->devices, at->batch,
-                                   at->sequence, recipe);
-    if (optimizer)
-        assert_true(
-            job_set_optimizer(made.arena, made.problem->diag, optimizer, &made.problem->job));
+    made.problem = case_problem(made.arena, at);
     Pins pins = pins_given(made.problem, at->pins);
     made.search = search_new(made.problem);
     made.family = search_family(made.search, made.arena, &pins);

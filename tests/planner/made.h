@@ -23,6 +23,7 @@ typedef struct Made {
     Program *program;
 } Made;
 
+Problem *case_problem(Arena *arena, const Case *at);
 Made make(const Case *at);
 void done(Made *made);
 double off(int64_t a, int64_t b); /* |a - b| / b */

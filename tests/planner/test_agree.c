@@ -365,6 +365,11 @@ static const Case divided[] = {
      "dp=2,zero=3,mbs=1,weight_home=dram,1-2:weight_home=hbm,0-1:gradient_home=dram"},
     {"llama-10m", "host", 4, 8, 128, "fp32",
      "dp=2,pp=2,zero=3,0-1:weight_home=dram:gradient_home=nvme,last:zero=0:weight_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
+     "tp=8,sp=1,8-15:optimizer_home=nvme,last:optimizer_home=nvme"},
+    {"llama-10m", "host", 4, 8, 128, "bf16 muon",
+     "dp=2,pp=2,zero=3,optimizer_home=nvme,first:optimizer_home=hbm,2-5:optimizer_home=hbm"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=1,-3:optimizer_home=dram"},
 };
 enum { DIVIDED = sizeof divided / sizeof *divided };
 
@@ -374,8 +379,7 @@ static void test_layers_that_differ(void **state)
     for (int i = 0; i < DIVIDED; i++) {
         const Case *at = &divided[i];
         Arena *arena = arena_new("divided");
-        Problem *problem = problem_example(arena, at->model, at->cluster, at->devices, at->batch,
-                                           at->sequence, at->recipe);
+        Problem *problem = case_problem(arena, at);
         Pins pins = pins_complete(problem, pins_given(problem, at->pins));
         Net *net;
         Plan *plan = plan_make(problem, &pins, NULL, &net);

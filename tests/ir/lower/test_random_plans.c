@@ -198,6 +198,7 @@ static void draw_memories(Draw *d)
             Homes *own = ARENA_NEW(d->arena, Homes);
             *own = *d->plan->class[c].cut;
             own->stays = (unsigned)rng_draw(&aside, 4) << KEPT_WEIGHTS;
+            own->stays |= (unsigned)rng_draw(&aside, 2) << KEPT_STATE;
             d->plan->class[c].cut = own;
         }
 }
