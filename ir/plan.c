@@ -252,6 +252,7 @@ static bool pin_layers(Diag *diag, const char *text, Pins *ret)
         at = end + 1;
     }
     diag_error(diag, NO_SPAN, "pin layers=%s is not a sum such as 3+5", text);
+    diag_help(diag, "it has the layers of each chunk, along the chain");
     return false;
 }
 
