@@ -1,6 +1,8 @@
 /* trainer_job.c - a rank's run from its first step to its last, and the table of the job. */
 #include "codegen/trainer.h"
 
+#include "ir/lower/roofline.h"
+
 /* What a checkpoint holds. */
 static void print_states(Trainer *t, Emit *out)
 {
@@ -222,11 +224,9 @@ void trainer_print_job(Trainer *t, Emit *out)
     emit_line(out, ".ranks_per_stage = RANKS_PER_STAGE,");
     emit_line(out, ".params_total = %lld,", (long long)net_param_count(t->net));
     emit_line(out, ".flops_per_step = %lld,", (long long)flops_per_step(t));
+    DType factors = t->program->recipe->activation;
     emit_line(out, ".peak_flops = %lld,",
-              plan->cluster ? (long long)(t->program->recipe->activation == DT_BF16
-                                              ? plan->cluster->device.flops_bf16
-                                              : plan->cluster->device.flops_f32)
-                            : 0LL);
+              plan->cluster ? (long long)device_peak_flops(&plan->cluster->device, factors) : 0LL);
     emit_line(out, ".tokens_per_step = %lld,", (long long)(job->global_batch * job->sequence));
     emit_line(out, ".arena_bytes = arena_bytes,");
     if (plan_farthest(plan) >= MEMORY_DRAM)

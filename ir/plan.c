@@ -477,7 +477,7 @@ void degrees_of_experts(int ep, int etp, Degrees *ret)
     ret->etp = etp > ret->tp ? etp / ret->tp : 1;
     ret->tp_ep = rest < apart ? rest : apart;
     rest /= ret->tp_ep;
-    bool cp = apart > 1 && ret->cp > 1 && rest % ret->cp == 0 && ret->dp % rest != 0;
+    bool cp = ret->cp > 1 && rest % ret->cp == 0 && ret->dp % rest != 0;
     ret->cp_ep = cp ? ret->cp : 1;
     ret->ep = rest / ret->cp_ep;
 }

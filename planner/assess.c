@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/num.h"
+#include "ir/lower/roofline.h"
 #include "planner/homes_words.h"
 
 const char *const bytes_text[BYTES_COUNT] = {"weights", "gradients", "optimizer", "activations",
@@ -140,14 +141,14 @@ static void fill_rates(Assessment *out)
 {
     const Plan *plan = out->plan;
     const Device *device = &plan->cluster->device;
-    bool half = recipe_by_name(plan->job.recipe)->activation == DT_BF16;
+    DType factors = recipe_by_name(plan->job.recipe)->activation;
     double seconds = (double)out->step_ns / 1e9;
     out->tokens = plan->job.global_batch * plan->job.sequence;
     out->tokens_per_s = (int64_t)((double)out->tokens / seconds);
     /* a step's FLOPs may pass 2^63 / 10^9, so that rates are made of floating numbers */
     double flops = (double)model_flops(out->net, false) * (double)plan->job.global_batch;
     out->flops_per_device = flops / seconds / plan->ranks;
-    out->mfu = out->flops_per_device / (double)(half ? device->flops_bf16 : device->flops_f32);
+    out->mfu = out->flops_per_device / (double)device_peak_flops(device, factors);
     out->unmasked_mfu =
         out->mfu * (double)model_flops(out->net, true) / (double)model_flops(out->net, false);
 }

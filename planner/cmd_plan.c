@@ -345,7 +345,7 @@ int cmd_plan(int argc, char **argv)
             "each\n"
             "expert over dp ranks beside those of tp; etp=1 lets ranks of tp share experts (ep) "
             "too,\n"
-            "with parts of the sequence.\n"
+            "with parts of the sequence, and an ep that dp ranks do not make up those of cp.\n"
             "Sequences of 16384 and more are cut over cp ranks too: cp_heads of them exchange "
             "heads, the\n"
             "others gather or pass by blocks (cp_by), and under a causal mask order=zigzag deals "

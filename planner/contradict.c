@@ -309,13 +309,16 @@ static bool expert_ranks_fit(Diag *diag, const Problem *problem, const Pins *pin
         diag_help(diag, "ep x etp must divide the ranks of a stage");
         return false;
     }
-    if (pins->dp > 0 && pins->dp % ep != 0) {
-        diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", ep, pins->dp);
-        diag_help(diag, "data-parallel ranks share the experts: use a divisor of dp%s",
-                  pins->tp > 1 ? ", or let ranks of tp share them: etp=1" : "");
-        return false;
-    }
-    return true;
+    Degrees degrees = {.tp = tp, .cp = pins->cp > 1 ? pins->cp : 1, .dp = pins->dp};
+    degrees_of_experts(ep, 0, &degrees);
+    if (pins->dp <= 0 || pins->dp % degrees.ep == 0)
+        return true;
+    diag_error(diag, NO_SPAN, "pin ep=%d does not divide dp %d", ep, pins->dp);
+    diag_help(diag, "data-parallel ranks share the experts%s: use a divisor of dp%s%s",
+              degrees.cp > 1 ? ", and those of cp with them" : "",
+              degrees.cp > 1 ? ", or that times cp" : "",
+              pins->tp > 1 ? ", or let ranks of tp share them: etp=1" : "");
+    return false;
 }
 
 /* Rounds that were asked for hold whatever comes. */
@@ -400,13 +403,14 @@ static bool is_free(const Pins *pins)
 void say_contradiction(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
 {
     Arena *arena = problem->arena;
+    Pins own = pins_complete(problem, *pins);
     if (!micros_fit(diag, problem, pins))
         return;
     if (!is_free(pins) &&
         (!degrees_fit(diag, arena, problem, pins) || !layers_fit(diag, arena, problem, pins) ||
          !sequence_fits(diag, problem, pins) || !batch_fits(diag, problem, pins) ||
          !braid_fits(diag, pins) || !schedule_fits(diag, arena, problem, pins) ||
-         !experts_fit(diag, problem, pins) || !blocks_fit(diag, search, problem, pins)))
+         !experts_fit(diag, problem, &own) || !blocks_fit(diag, search, problem, pins)))
         return;
     diag_error(diag, NO_SPAN, "%d devices cannot share this job%s", problem->ranks,
                is_free(pins) ? "" : " with these pins");

@@ -156,7 +156,7 @@ static void add_rooms(Space *space, Pins *pins)
 static void add_shared(Space *space, Pins *pins)
 {
     const Problem *problem = space->problem;
-    int apart = pins->etp < pins->tp ? pins->dp * pins->cp * (pins->tp / pins->etp) : pins->dp;
+    int apart = pins->dp * pins->cp * (pins->etp < pins->tp ? pins->tp / pins->etp : 1);
     int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? apart : 1;
     for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= apart; ep++) {
         pins->ep = ep;

@@ -7,16 +7,27 @@
 
 static const int64_t second_ns = 1000000000;
 
+/* A host multiplies fp16 as fp32; a GPU's units take either type of 16 bits. */
+static bool is_narrow(const Device *device, DType factors)
+{
+    return factors == DT_BF16 || (factors == DT_F16 && str_eq(device->target, "cuda"));
+}
+
+int64_t device_peak_flops(const Device *device, DType factors)
+{
+    return is_narrow(device, factors) ? device->flops_bf16 : device->flops_f32;
+}
+
 /* Time at the full rate, plus the constant that makes a GEMM of small_gemm_flops reach half. */
 static int64_t rate_ns(const Device *device, DType factors, int64_t permille, int64_t flops)
 {
-    bool cuda = str_eq(device->target, "cuda");
-    bool narrow = factors == DT_BF16 || (factors == DT_F16 && cuda);
-    int64_t peak = narrow ? device->flops_bf16 : device->flops_f32,
-            small = device->small_gemm_flops;
+    int64_t peak = device_peak_flops(device, factors), small = device->small_gemm_flops;
     if (flops == 0)
         return 0;
-    if (cuda && !narrow) /* it was measured in 16 bits: to begin and to end takes as long here */
+    if (str_eq(device->target, "cuda") &&
+        !is_narrow(
+            device,
+            factors)) /* it was measured in 16 bits: to begin and to end takes as long here */
         small = num_scale_up(small, peak, device->flops_bf16);
     return num_scale_up(flops + small, second_ns * 1000, peak / 1000 * permille) / 1000;
 }

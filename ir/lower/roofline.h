@@ -21,6 +21,8 @@ typedef struct Roofline {
     const Recipe *recipe;
 } Roofline;
 
+/* FLOP/s at most of products whose factors are stored so: what utilisation is a share of. */
+int64_t device_peak_flops(const Device *device, DType factors);
 /* One GEMM whose narrower factor is stored so: products of fp32 run at the rate of fp32 whatever
  * the recipe is. */
 int64_t price_flops(const Device *device, DType factors, int64_t flops);

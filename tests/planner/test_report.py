@@ -77,6 +77,9 @@ def test_report_answers_in_order():
 
 
 def test_json_keys():
+    mfu = [json.loads(good("plan", EIGHT_B[0], "dgx-h100", "--gpus", 8, "--recipe", recipe, "--pin", "tp=8,mbs=1",
+                           "--json"))["predicted"]["mfu"] for recipe in ("bf16", "fp16")]
+    assert mfu[0] == mfu[1], mfu  # of what products in 16 bits are done with
     for arguments in (SMALL, EIGHT_B):
         report = json.loads(good("plan", *arguments, "--json"))
         predicted, search = report["predicted"], report["search"]
