@@ -58,17 +58,15 @@ def activations(folder):
 
 
 def states(folder):
-    """2 + 4 + 12 bytes a parameter (gradients are fp32 here, where the paper has 2), 12 / d of them sharded."""
-    for zero, share in ((0, 1), (1, 2)):
-        report = explain(folder, f"zero={zero},dp=2,sp=1,recompute=full,block=0", 2 * T * P)
-        kept = report["stages"][1]["bytes"]
-        params = kept["weights"] // 2
-        # a middle stage: 12 layers of 12 h^2 + 13 h, of which t ranks share all but norms and row biases
-        layer = (12 * H * H + 7 * H) // T + 6 * H
-        near = LAYERS // P * layer
-        good = (abs(params - near) <= 4096 and kept["gradients"] == 4 * params
-                and abs(kept["optimizer"] - 12 * params // share) <= 4096)
-        yield f"zero={zero}: 2, 4 and 12/{share} bytes a parameter", good, f"{kept}, {near} parameters"
+    """2 + 4 + 12 bytes a parameter (gradients are fp32 here, where the paper has 2): of d ranks each has of the 12,
+    the 4 and the 2 its share, one after the other."""
+    # a middle stage: 12 layers of 12 h^2 + 13 h, of which t ranks share all but norms and row biases
+    near = LAYERS // P * ((12 * H * H + 7 * H) // T + 6 * H)
+    for zero in range(4):
+        kept = explain(folder, f"zero={zero},dp=2,sp=1,recompute=full,block=0", 2 * T * P)["stages"][1]["bytes"]
+        for stage, what, each in (1, "optimizer", 12), (2, "gradients", 4), (3, "weights", 2):
+            wanted = each * near // (2 if zero >= stage else 1)
+            yield f"zero={zero}: {what} take {wanted} bytes", abs(kept[what] - wanted) <= 4096 * each, kept
 
 
 def main():
