@@ -456,7 +456,8 @@ static bool list_drop(AtomList *list, const AtomList *end)
     return true;
 }
 
-/* Into a ragged cut, to just the atoms that are wanted, and out of one: see Placement. */
+/* Into a ragged cut, to just the atoms that are wanted, and out of one: see Placement. Rows of
+ * other tokens come by way of these. */
 static void reach_routed(PathTable *table, int from, const Placement *place)
 {
     int axis = value_routed_axis(table->net, table->value);
@@ -464,9 +465,11 @@ static void reach_routed(PathTable *table, int from, const Placement *place)
         return;
     const AtomList *now = &place->shard[axis], *want = &table->to.shard[axis];
     AtomList own[2];
+    bool there = list_equal(now, want) &&
+                 (now->n == 0 ||
+                  memcmp(place->shard, table->to.shard, (size_t)axis * sizeof *place->shard) == 0);
     bool names = table->value->number == NUM_INDEX; /* cut from what is whole, never sent */
-    if (list_equal(now, want) || (names && now->n > 0) ||
-        !route_split(table, now->n > 0 ? now : want, own))
+    if (there || (names && now->n > 0) || !route_split(table, now->n > 0 ? now : want, own))
         return;
     Placement next = *place;
     Move move = {MOVE_ALL_TO_ALL, now->n > 0 ? *now : *want, axis, 0, {0}, 0, MONOID_NONE,
