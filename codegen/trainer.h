@@ -239,6 +239,7 @@ const char *trainer_gradient_at(Trainer *t, const char *at);
  * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
  * whole, or of W alone); row: "micro, stay" of it. */
 bool trainer_spills(const Trainer *t);
+bool trainer_chunk_spills(const Trainer *t, int stage, int chunk);
 void trainer_print_spills(Trainer *t, Emit *out, int stage);
 void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link,
                          const char *row);

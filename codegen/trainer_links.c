@@ -2,10 +2,11 @@
  * each link. */
 #include "codegen/trainer.h"
 #include "ir/lower/layout.h"
+#include "ir/lower/spill.h"
 
 const char *const trainer_ring_base[RING_COUNT] = {
-    "LP_AT_DATA", "LP_AT_SAVED", "LP_AT_SAVED_W", "LP_AT_SAVED_IW",
-    "LP_AT_IN",   "LP_AT_OUT",   "LP_AT_GRAD_IN", "LP_AT_GRAD_OUT"};
+    "LP_AT_DATA",    "LP_AT_SAVED", "LP_AT_SAVED_W", "LP_AT_SAVED_IW", "LP_AT_STAYS",
+    "LP_AT_STAYS_W", "LP_AT_IN",    "LP_AT_OUT",     "LP_AT_GRAD_IN",  "LP_AT_GRAD_OUT"};
 
 /* Where a copy of a link is, for every micro-batch: an offset in a slot of its chunk, or in the
  * arena. What the next chunk of the same stage reads is the out slot of this one. */
@@ -134,7 +135,8 @@ static void print_link_row(Trainer *t, Emit *out, const StageProgram *stage, int
     static const char *const saved[SAVED_KINDS] = {"saved", "saved_w", "saved_iw"};
     for (int kind = 0; kind < (t->split ? SAVED_KINDS : 1); kind++)
         str_putf(&row, "%s.%s = {%s, %lld}", kind ? ", " : "", saved[kind],
-                 trainer_ring_base[RING_SAVED + kind], (long long)link->saved_offset[kind]);
+                 trainer_ring_base[spill_ring(t->program, link, (SavedKind)kind)],
+                 (long long)link->saved_offset[kind]);
     if (trainer_class_draws(t, trainer_class_of(t, link)))
         str_putf(&row, ", .layer = %d", link->link);
     for (int d = 0; d < DATA_COUNT; d++) {

@@ -85,6 +85,13 @@ static const char *number_at(Trainer *t, const char *var, int begin, int step)
                  : product;
 }
 
+/* The last argument of a row: how many of its blocks stay. */
+static const char *stay_text(Trainer *t, int s, const Entry *entry)
+{
+    bool spills = entry->kind == ENTRY_COMPUTE && trainer_chunk_spills(t, s, entry->chunk);
+    return spills ? arena_printf(t->arena, ", %d", entry->stays) : "";
+}
+
 static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const char *var,
                         const Fold *fold)
 {
@@ -93,7 +100,7 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
     const char *resumes = !stage_fetches(&t->program->stage[s]) ? ""
                           : entry->resumes                      ? ", true"
                                                                 : ", false";
-    const char *stay = trainer_spills(t) ? arena_printf(t->arena, ", %d", entry->stays) : "";
+    const char *stay = stay_text(t, s, entry);
     switch (entry->kind) {
     case ENTRY_COMPUTE: {
         if (entry->braids)
@@ -212,7 +219,7 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
                   !stage_fetches(&t->program->stage[s]) ? ""
                   : entry->resumes                      ? ", true"
                                                         : ", false",
-                  trainer_spills(t) ? arena_printf(t->arena, ", %d", entry->stays) : "");
+                  stay_text(t, s, entry));
         break;
     case ENTRY_SEND:
     case ENTRY_RECV:

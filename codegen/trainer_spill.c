@@ -14,9 +14,26 @@ bool trainer_spills(const Trainer *t)
     return home_of(t) != MEMORY_HBM;
 }
 
+bool trainer_chunk_spills(const Trainer *t, int s, int c)
+{
+    const Chunk *chunk = &t->program->stage[s].chunk[c];
+    return chunk->end_block > chunk->first_block;
+}
+
 static bool travels(const Trainer *t, int kind)
 {
-    return spill_kind(t->program, (SavedKind)kind) && (t->split || kind == SAVED_I);
+    return kind == SAVED_I || (t->split && kind == SAVED_W);
+}
+
+/* Where some links of a stage keep what they save, blocks have numbers of their own. */
+static bool is_mixed(const StageProgram *stage)
+{
+    return stage->blocks < stage->links;
+}
+
+static const char *number_of(const StageProgram *stage)
+{
+    return is_mixed(stage) ? "block" : "link";
 }
 
 /* ---- tables ---- */
@@ -36,12 +53,14 @@ static void print_table(Trainer *t, Emit *out, int s, int kind)
 {
     const StageProgram *stage = &t->program->stage[s];
     emit_comment(out,
-                 "What each link saves: its place in the arena%s, its offset in a slot of its "
+                 "What each link saves%s: its place in the arena%s, its offset in a slot of its "
                  "home, and its bytes.",
+                 is_mixed(stage) ? " that leaves" : "",
                  home_of(t) == MEMORY_NVME ? " and in the host's memory" : "");
     emit_line(out, "static const LpSpill %s[] = {", table_name(t, s, kind));
     out->depth++;
-    for (int i = 0; i < stage->links; i++) {
+    for (int b = 0; b < stage->blocks; b++) {
+        int i = stage->block_link[b];
         const StageLink *link = &stage->link[i];
         int64_t near = spill_address(t->program, stage, i, (SavedKind)kind, MEMORY_HBM, 0, false),
                 between = home_of(t) == MEMORY_NVME
@@ -53,6 +72,22 @@ static void print_table(Trainer *t, Emit *out, int s, int kind)
     }
     out->depth--;
     emit_line(out, "};");
+    emit_blank(out);
+}
+
+static const char *numbers_name(Trainer *t, int s)
+{
+    return arena_printf(t->arena, "stage%d_block", s);
+}
+
+static void print_numbers(Trainer *t, Emit *out, int s)
+{
+    const StageProgram *stage = &t->program->stage[s];
+    Str list = str_new(t->arena);
+    for (int i = 0; i < stage->links; i++)
+        str_putf(&list, "%s%d", i ? ", " : "", stage->link[i].block);
+    emit_comment(out, "The block of each link among those that leave; -1: what it saves stays.");
+    emit_line(out, "static const int %s[%d] = {%s};", numbers_name(t, s), stage->links, list.at);
     emit_blank(out);
 }
 
@@ -89,10 +124,10 @@ static void print_hop_waits(Trainer *t, Emit *out, int s, const Chunk *chunk, in
     trainer_print_distant_waits(
         t, out,
         &(HopWaits){
-            .place = {.kind = PLACE_SPILL, .stage = s, .which = lane, .index = chunk->begin},
-            .end = chunk->end,
-            .index = "link",
-            .all = arena_printf(t->arena, "%d", t->program->stage[s].links),
+            .place = {.kind = PLACE_SPILL, .stage = s, .which = lane, .index = chunk->first_block},
+            .end = chunk->end_block,
+            .index = number_of(&t->program->stage[s]),
+            .all = arena_printf(t->arena, "%d", t->program->stage[s].blocks),
             .field = field,
             .fields = 2 * (int)home_of(t),
             .field_of = field_of});
@@ -123,14 +158,15 @@ static const char *place_text(Trainer *t, int s, int c, int kind, Memory memory,
 static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
 {
     const Chunk *chunk = &t->program->stage[s].chunk[c];
+    const char *number = number_of(&t->program->stage[s]);
     int lane = hop_stream(near, in) - STREAM_COPY_IN;
     bool numbered = false;
-    emit_open_function(out, "static void %s(State *s, int link, int micro, int stay%s)",
-                       hop_name(t, s, c, near, in), t->split ? ", bool whole" : "");
-    emit_line(out, "if (link >= %d - stay)", chunk->end);
+    emit_open_function(out, "static void %s(State *s, int %s, int micro, int stay%s)",
+                       hop_name(t, s, c, near, in), number, t->split ? ", bool whole" : "");
+    emit_line(out, "if (%s >= %d - stay)", number, chunk->end_block);
     emit_line(out, "    return;");
     print_hop_waits(t, out, s, chunk, lane);
-    emit_line(out, "LpEvent *event = &s->spill[%s][link];", trainer_lane[lane]);
+    emit_line(out, "LpEvent *event = &s->spill[%s][%s];", trainer_lane[lane], number);
     emit_line(out, "lp_wait(event);");
     emit_line(out, "LpCarry pieces[LP_MAX_CARRIES];");
     emit_line(out, "int count = 0;");
@@ -140,7 +176,7 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
             continue;
         Memory from = (Memory)(near + in), to = (Memory)(near + !in);
         numbered = numbered || (chunk->away[kind].n > 1 && (Memory)(near + 1) == home_of(t));
-        emit_line(out, "b = &%s[link];", table_name(t, s, kind));
+        emit_line(out, "b = &%s[%s];", table_name(t, s, kind), number);
         emit_line(out, t->split && kind == SAVED_I ? "if (b->bytes && whole)" : "if (b->bytes)");
         emit_line(out, "    pieces[count++] = (LpCarry){%s, %s, b->bytes};",
                   place_text(t, s, c, kind, to, in), place_text(t, s, c, kind, from, in));
@@ -155,9 +191,9 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
     emit_blank(out);
 }
 
-static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in, const char *link)
+static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in, const char *number)
 {
-    emit_line(out, "%s(s, %s, micro, stay%s);", hop_name(t, s, c, near, in), link,
+    emit_line(out, "%s(s, %s, micro, stay%s);", hop_name(t, s, c, near, in), number,
               t->split ? in ? ", whole" : ", true" : "");
 }
 
@@ -165,21 +201,31 @@ static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in
  * before. */
 static void print_leave(Trainer *t, Emit *out, int s, int c)
 {
-    const Chunk *chunk = &t->program->stage[s].chunk[c];
-    emit_comment(
-        out,
-        "What a link has saved leaves for its home, but for the last `stay` links of the row.");
+    const StageProgram *stage = &t->program->stage[s];
+    const Chunk *chunk = &stage->chunk[c];
+    const char *number = number_of(stage);
+    emit_comment(out,
+                 "What a link has saved leaves for its home, but for the last `stay` %ss of the "
+                 "row.",
+                 number);
     emit_open_function(out, "static void %s_leave(State *s, int link, int micro, int stay)",
                        trainer_chunk(t, s, c));
-    print_call(t, out, s, c, MEMORY_HBM, false, "link");
+    if (is_mixed(stage)) {
+        emit_line(out, "const int block = %s[link];", numbers_name(t, s));
+        emit_line(out, "if (block < 0)");
+        emit_line(out, "    return;");
+    }
+    print_call(t, out, s, c, MEMORY_HBM, false, number);
     for (int near = MEMORY_DRAM; near < (int)home_of(t); near++) {
-        emit_line(out, "if (link >= %d)", chunk->begin + near);
+        int first = chunk->end_block - near;
+        emit_line(out, "if (%s >= %d)", number, chunk->first_block + near);
         out->depth++;
-        print_call(t, out, s, c, (Memory)near, false, arena_printf(t->arena, "link - %d", near));
+        print_call(t, out, s, c, (Memory)near, false,
+                   arena_printf(t->arena, "%s - %d", number, near));
         out->depth--;
-        emit_line(out, "for (int last = %d; link == %d && last <= link; last++)",
-                  chunk->end - near < chunk->begin ? chunk->begin : chunk->end - near,
-                  chunk->end - 1);
+        emit_line(out, "for (int last = %d; %s == %d && last <= %s; last++)",
+                  first < chunk->first_block ? chunk->first_block : first, number,
+                  chunk->end_block - 1, number);
         out->depth++;
         print_call(t, out, s, c, (Memory)near, false, "last");
         out->depth--;
@@ -192,19 +238,26 @@ static void print_leave(Trainer *t, Emit *out, int s, int c)
  * memory behind that. */
 static void print_return(Trainer *t, Emit *out, int s, int c)
 {
-    const Chunk *chunk = &t->program->stage[s].chunk[c];
-    emit_comment(out, "What a link has saved comes back, some links ahead of it.");
+    const StageProgram *stage = &t->program->stage[s];
+    const Chunk *chunk = &stage->chunk[c];
+    const char *number = number_of(stage);
+    int end = chunk->end_block;
+    emit_comment(out, "What a link has saved comes back, some %ss ahead of it.", number);
     emit_open_function(out, "static void %s_return(State *s, int link, int micro, int stay%s)",
                        trainer_chunk(t, s, c), t->split ? ", bool whole" : "");
     emit_open(out, "if (link == %d)", chunk->end - 1);
     for (int near = (int)home_of(t) - 1; near >= 0; near--)
-        for (int i = chunk->end - 1; i >= chunk->begin && i >= chunk->end - 1 - near; i--)
-            print_call(t, out, s, c, (Memory)near, true, arena_printf(t->arena, "%d", i));
+        for (int b = end - 1; b >= chunk->first_block && b >= end - 1 - near; b--)
+            print_call(t, out, s, c, (Memory)near, true, arena_printf(t->arena, "%d", b));
     emit_close_slim(out);
+    if (is_mixed(stage))
+        emit_line(out, "const int block = %s[link]; /* -1 is ahead of nothing */",
+                  numbers_name(t, s));
     for (int near = (int)home_of(t) - 1; near >= 0; near--) {
-        emit_line(out, "if (link >= %d)", chunk->begin + near + 1);
+        emit_line(out, "if (%s >= %d)", number, chunk->first_block + near + 1);
         out->depth++;
-        print_call(t, out, s, c, (Memory)near, true, arena_printf(t->arena, "link - %d", near + 1));
+        print_call(t, out, s, c, (Memory)near, true,
+                   arena_printf(t->arena, "%s - %d", number, near + 1));
         out->depth--;
     }
     emit_close(out, "");
@@ -214,15 +267,19 @@ static void print_return(Trainer *t, Emit *out, int s, int c)
 void trainer_print_spills(Trainer *t, Emit *out, int s)
 {
     const StageProgram *stage = &t->program->stage[s];
-    for (int kind = 0; kind < SAVED_KINDS && trainer_spills(t); kind++) {
-        if (!travels(t, kind))
+    if (stage->blocks > 0 && is_mixed(stage))
+        print_numbers(t, out, s);
+    for (int kind = 0; kind < SAVED_KINDS; kind++) {
+        if (!travels(t, kind) || stage->blocks == 0)
             continue;
         print_table(t, out, s, kind);
         for (int c = 0; c < stage->chunks; c++)
             if (stage->chunk[c].away[kind].slot)
                 print_column(t, out, s, c, kind);
     }
-    for (int c = 0; c < stage->chunks && trainer_spills(t); c++) {
+    for (int c = 0; c < stage->chunks; c++) {
+        if (!trainer_chunk_spills(t, s, c))
+            continue;
         for (int near = (int)home_of(t) - 1; near >= 0; near--)
             for (int in = 0; in < 2; in++)
                 print_hop(t, out, s, c, (Memory)near, in);
@@ -235,14 +292,14 @@ void trainer_print_spills(Trainer *t, Emit *out, int s)
 
 void trainer_print_leave(Trainer *t, Emit *out, int s, int c, const char *link, const char *row)
 {
-    if (trainer_spills(t))
+    if (trainer_chunk_spills(t, s, c))
         emit_line(out, "%s_leave(s, %s, %s);", trainer_chunk(t, s, c), link, row);
 }
 
 void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const char *link,
                           const char *row)
 {
-    if (trainer_spills(t))
+    if (trainer_chunk_spills(t, s, c))
         emit_line(out, "%s_return(s, %s, %s%s);", trainer_chunk(t, s, c), link, row,
                   !t->split ? ""
                   : whole   ? ", true"
@@ -251,11 +308,11 @@ void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const
 
 void trainer_print_spill_events(Trainer *t, Emit *out)
 {
-    int links = 1;
+    int blocks = 1;
     for (int s = 0; s < t->program->stages; s++)
-        links = t->program->stage[s].links > links ? t->program->stage[s].links : links;
+        blocks = t->program->stage[s].blocks > blocks ? t->program->stage[s].blocks : blocks;
     if (trainer_spills(t))
-        emit_line_comment(out, arena_printf(t->arena, "LpEvent spill[LP_HOPS][%d];", links),
+        emit_line_comment(out, arena_printf(t->arena, "LpEvent spill[LP_HOPS][%d];", blocks),
                           "of what links have saved");
 }
 

@@ -363,7 +363,7 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     emit_open_function(out, "static void %s_%s(State *s, %sint micro%s%s)", name, part,
                        forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
                                                                                  : "",
-                       fetches ? ", bool resumes" : "", trainer_spills(t) ? ", int stay" : "");
+                       fetches ? ", bool resumes" : "", trainer_chunk_spills(t, pass->s, own) ? ", int stay" : "");
     emit_line(out, "const LpSlots at = %s;", trainer_slots(t, pass->s, own, "micro", !forward));
     bool sums = pass_adds(t, pass) && stage_sums(stage);
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)) || sums)

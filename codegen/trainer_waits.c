@@ -187,8 +187,8 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
         "Buckets whose weights must have come from the host before each link; -1: none.",
         "Buckets whose gradients must have left the arena before each link; -1: none.",
         "Buckets whose gradients each link adds to, once they have come; -1: none.",
-        "Links whose saved values must have left before each link; -1: none.",
-        "Links whose saved values each link waits for; -1: none."};
+        "%ss whose saved values must have left before each link; -1: none.",
+        "%ss whose saved values each link waits for; -1: none."};
     int widest = 1, links = chunk->end - chunk->begin;
     for (int i = chunk->begin; i < chunk->end; i++) {
         int buckets = count_waits(t, s, which, i, kind);
@@ -211,7 +211,9 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
     int own = (int)(chunk - t->program->stage[s].chunk);
     const char *table = arena_printf(t->arena, "%s_%s_%s", trainer_chunk(t, s, own),
                                      trainer_part(t, which), what[kind - EVENT_BUCKET]);
-    emit_comment(out, "%s", says[kind - EVENT_BUCKET]);
+    const StageProgram *stage = &t->program->stage[s];
+    emit_comment(out, says[kind - EVENT_BUCKET],
+                 stage->blocks < stage->links ? "Block" : "Link");
     const char *width = widest > 1 ? arena_printf(t->arena, "[%d]", widest) : "";
     emit_line(out, "static const int %s[%d]%s = {%s};", table, links, width, rows.at);
     emit_blank(out);

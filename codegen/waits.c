@@ -114,7 +114,7 @@ static Event event_of(const Program *program, const Step *step)
         if (step_carries(step) == KEPT_SAVED) {
             bool out = step->operand[0].address < step->operand[1].address;
             event.kind = out ? EVENT_SPILL : EVENT_FILL;
-            event.bucket = step->link;
+            event.bucket = program->stage[step->stage].link[step->link].block;
         }
         if (step_carries(step) == KEPT_WEIGHTS)
             event.kind = EVENT_CARRY;
@@ -179,7 +179,8 @@ static Place place_of(const Program *program, const Step *step, EventKind kind)
                      : step_carries(step) == KEPT_GRADIENTS ? PLACE_SUMS
                                                             : PLACE_HOP;
         place.which = (int)(step->stream - STREAM_COPY_IN);
-        place.index = step->bucket == NONE ? step->link : step->bucket;
+        if (step->bucket == NONE)
+            place.index = program->stage[step->stage].link[step->link].block;
         break;
     case STEP_MOVE:
         place.kind = step->stream == STREAM_WEIGHT ? PLACE_FETCH

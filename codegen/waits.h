@@ -35,7 +35,8 @@ typedef struct Event {
     Stream stream;          /* EVENT_MESSAGE, of one chunk of the stage; EVENT_HOP, of a bucket;
                                EVENT_CARRY to EVENT_FILL */
     int chunk;
-    int bucket;    /* EVENT_BUCKET, EVENT_FETCH; of EVENT_SPILL and EVENT_FILL the link */
+    int bucket;    /* EVENT_BUCKET, EVENT_FETCH; of EVENT_SPILL and EVENT_FILL the
+                      number of the block (StageLink.block) */
     bool any_slot; /* EVENT_MESSAGE: of every slot, not of the micro-batch's own */
 } Event;
 
@@ -71,7 +72,7 @@ typedef struct Place {
         which; /* PLACE_INST: of the body, its list; PLACE_LINK: the list; PLACE_HOP,
                   PLACE_SPILL, PLACE_CARRY and PLACE_SUMS: the stream, from STREAM_COPY_IN on */
     int inst;  /* PLACE_INST: as many as the body has: its end */
-    int index; /* link, bucket, or message kind */
+    int index; /* link, bucket, block, or message kind */
     int chunk; /* PLACE_LOAD, PLACE_SEND, PLACE_RECV: of the stage */
 } Place;
 

@@ -318,10 +318,13 @@ static void add_spills(Account *account, const OrderRow *row)
 {
     const Family *family = account->family;
     int begin = account->first_link[row->chunk], end = account->first_link[row->chunk + 1];
-    int stays = row->turns ? SPILL_STAYS : 0;
+    int leaving = row->turns ? -SPILL_STAYS : 0; /* the last stay where they are */
+    for (int i = begin; i < end; i++)
+        leaving += family_leaves(family, i);
     int64_t exposed = row_copied(account, row);
     account->times->stage[row->stage].spent_ns[SPENT_COPY] += exposed;
-    for (int i = begin; i < end - stays; i++) {
+    for (int i = begin; i < end && leaving > 0; i++) {
+        leaving -= family_leaves(family, i);
         int64_t bytes = spill_hop_bytes(family, i, row->part, i == begin, i == end - 1);
         for (int near = 0; bytes && near < (int)family->memory[KEPT_SAVED]; near++) {
             add_hop(account, row->stage, (Memory)near, row->part != PART_F, kept_text[KEPT_SAVED],

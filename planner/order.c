@@ -259,9 +259,11 @@ static Life life_of(RingKind kind, const ChunkRows *rows, int micro)
         weight = 2 * rows->weight[micro];
     switch (kind) {
     case RING_SAVED:
+    case RING_STAYS:
         return (Life){forward, input};
     case RING_DATA:
     case RING_SAVED_W:
+    case RING_STAYS_W:
         return (Life){forward, weight};
     case RING_SAVED_IW:
         return (Life){input, weight};
@@ -293,6 +295,10 @@ static void fill_slots(Arena *scratch, Order *order)
         fill_rows(scratch, order, s, end, rows);
     for (int c = 0; c < order->chunks; c++)
         for (int kind = 0; kind < RING_COUNT; kind++) {
+            if (kind == RING_STAYS || kind == RING_STAYS_W) { /* the same lives */
+                order->slots[kind][c] = order->slots[kind - RING_STAYS + RING_SAVED][c];
+                continue;
+            }
             for (int micro = 0; micro < order->runs; micro++)
                 life[micro] = life_of((RingKind)kind, &rows[c], micro);
             order->slots[kind][c] = slots_for(scratch, life, order->runs);

@@ -194,8 +194,9 @@ void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucke
                    StageCost *cost);
 /* Bytes of rings and transients, and what passes through memories on its way (stage_bytes.c). */
 void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost);
-/* Do saved values of a kind live in another memory? */
-bool family_spills(const Family *family, SavedKind kind);
+/* Does what a link saves live in another memory, and what it saves of a kind? */
+bool family_leaves(const Family *family, int link);
+bool family_spills(const Family *family, int link, SavedKind kind);
 /* What a link saves of a kind, with the chain's value that enters it; first, last: of its chunk. */
 int64_t family_block(const Family *family, int link, SavedKind kind, bool first, bool last);
 /* Does what a stage has elsewhere fit there: of one chunk, of several? */

@@ -3,9 +3,15 @@
 #include "ir/lower/spill.h"
 #include "planner/stage.h"
 
-bool family_spills(const Family *family, SavedKind kind)
+bool family_leaves(const Family *family, int link)
 {
-    return family->memory[KEPT_SAVED] != MEMORY_HBM && kind != SAVED_IW;
+    const Homes *own = family_card(family, link)->cut;
+    return home_memory(family->memory, own ? own : &family->homes, KEPT_SAVED) != MEMORY_HBM;
+}
+
+bool family_spills(const Family *family, int link, SavedKind kind)
+{
+    return kind != SAVED_IW && family_leaves(family, link);
 }
 
 int64_t family_block(const Family *family, int link, SavedKind kind, bool first, bool last)
@@ -16,7 +22,7 @@ int64_t family_block(const Family *family, int link, SavedKind kind, bool first,
         bytes += card->in_bytes;
     if (card->saves_grad_in && !last && kind == SAVED_IW)
         bytes += card->grad_in_bytes;
-    return family_spills(family, kind) ? spill_bytes(family->memory[KEPT_SAVED], bytes) : bytes;
+    return family_spills(family, link, kind) ? spill_bytes(family->memory[KEPT_SAVED], bytes) : bytes;
 }
 
 /* The areas through which blocks that live elsewhere pass. */
@@ -27,14 +33,26 @@ static void fill_spills(const Family *family, int begin, int end, StageCost *cos
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int kind = 0; kind < SAVED_KINDS; kind++)
         for (int m = MEMORY_HBM;
-             family_spills(family, (SavedKind)kind) && m < (int)family->memory[KEPT_SAVED]; m++) {
+             kind != SAVED_IW && m < (int)family->memory[KEPT_SAVED]; m++) {
+            int blocks = 0;
             for (int i = begin; i < end; i++)
-                life[i - begin] =
-                    spill_life(i - begin, (Memory)m,
-                               family_block(family, i, (SavedKind)kind, i == begin, i == end - 1));
-            cost->spill_bytes[m] += lives_place(life, end - begin, offset);
+                if (family_leaves(family, i)) {
+                    int64_t bytes =
+                        family_block(family, i, (SavedKind)kind, i == begin, i == end - 1);
+                    life[blocks] = spill_life(blocks, (Memory)m, bytes);
+                    blocks++;
+                }
+            cost->spill_bytes[m] += lives_place(life, blocks, offset);
         }
     arena_free(scratch);
+}
+
+/* Those that leave are in the rings that would be theirs on the device. */
+static RingKind ring_of_block(const Family *family, int link, SavedKind kind)
+{
+    bool stays = family->memory[KEPT_SAVED] != MEMORY_HBM && kind != SAVED_IW &&
+                 !family_leaves(family, link);
+    return (RingKind)((stays ? RING_STAYS : RING_SAVED) + kind);
 }
 
 void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost)
@@ -46,7 +64,7 @@ void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost)
     for (int i = begin; i < end; i++) {
         const Card *card = family_card(family, i);
         for (int kind = 0; kind < SAVED_KINDS; kind++)
-            cost->stride[RING_SAVED + kind] +=
+            cost->stride[ring_of_block(family, i, (SavedKind)kind)] +=
                 family_block(family, i, (SavedKind)kind, i == begin, i == end - 1);
         for (int d = 0; d < DATA_COUNT; d++)
             if (card->data_bytes[d] && !data[d]) {
@@ -74,8 +92,7 @@ void stage_fill_rings(const Family *family, int begin, int end, StageCost *cost)
 /* Is the ring of this kind in another memory? */
 static bool ring_away(const Family *family, int ring)
 {
-    return ring >= RING_SAVED && ring < RING_SAVED + SAVED_KINDS &&
-           family_spills(family, (SavedKind)(ring - RING_SAVED));
+    return (ring == RING_SAVED || ring == RING_SAVED_W) && family->memory[KEPT_SAVED] != MEMORY_HBM;
 }
 
 /* What blocks that live elsewhere pass through; a forward and a backward that run as one have

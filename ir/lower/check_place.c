@@ -16,6 +16,12 @@ int version_read(const Trace *trace, const TraceStep *step)
     return step->round > stale ? step->round - stale : 0;
 }
 
+/* Where forward leaves values of links to backward. */
+static bool is_saved_ring(int ring)
+{
+    return ring == RING_SAVED || ring == RING_SAVED_W || ring == RING_STAYS || ring == RING_STAYS_W;
+}
+
 /* Where a copy of this home may be. */
 static bool is_home(const Region *region, Home home)
 {
@@ -29,11 +35,11 @@ static bool is_home(const Region *region, Home home)
         return region->kind == REGION_GRADIENT || region->kind == REGION_SCALARS ||
                region->kind == REGION_BUFFER || region->kind == REGION_SUMS;
     case HOME_IN:
-        return region->kind == REGION_RING ? k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
+        return region->kind == REGION_RING ? k == RING_IN || is_saved_ring(k)
                                            : region->kind == REGION_PASS && k < 2;
     case HOME_OUT: /* in the ring of the next chunk, where this stage has it */
         return region->kind == REGION_RING
-                   ? k == RING_OUT || k == RING_IN || k == RING_SAVED || k == RING_SAVED_W
+                   ? k == RING_OUT || k == RING_IN || is_saved_ring(k)
                    : region->kind == REGION_PASS && k < 2;
     case HOME_GRAD_IN:
         return region->kind == REGION_RING ? k == RING_GRAD_IN || k == RING_SAVED_IW
@@ -44,8 +50,10 @@ static bool is_home(const Region *region, Home home)
                    : region->kind == REGION_PASS && k >= 2;
     case HOME_SAVED:
     case HOME_SAVED_W:
+        return region->kind == REGION_RING && (k == RING_SAVED + (int)(home - HOME_SAVED) ||
+                                               k == RING_STAYS + (int)(home - HOME_SAVED));
     case HOME_SAVED_IW:
-        return region->kind == REGION_RING && k == RING_SAVED + (int)(home - HOME_SAVED);
+        return region->kind == REGION_RING && k == RING_SAVED_IW;
     case HOME_TEMP:
         return region->kind == REGION_SCRATCH;
     default:

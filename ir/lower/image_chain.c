@@ -28,6 +28,13 @@ static bool keeps_placement(const Plan *plan, int class)
     return place_equal(&plan->class[class].boundary_in, &plan->class[class].boundary_out);
 }
 
+/* What its links save has to leave: more of them than have a place on the device. */
+static bool leaves(const Plan *plan, int class)
+{
+    Homes homes = plan_homes(plan, class);
+    return home_memory(plan->memory, &homes, KEPT_SAVED) != MEMORY_HBM;
+}
+
 /* Another instance needs names of its own, and must fit behind the one before. */
 static bool is_repeatable(const Plan *plan, const Net *net, int class)
 {
@@ -90,14 +97,13 @@ ImageChain image_chain(Arena *arena, const Plan *plan, const Net *net, int chunk
         fresh = net->chain.at[i].index >= fresh ? net->chain.at[i].index + 1 : fresh;
     /* one layer of a kind less where there are many chunks */
     int usual = chunks > 3 ? 1 : 2;
-    if (plan->memory[KEPT_SAVED] != MEMORY_HBM && chunks <= 3)
-        usual = SPILL_STAYS + 1; /* so that what links save has to leave */
     for (int s = 0; s < chunks; s++) {
         int begin, end;
         chunk_range(plan, chunks, s, &begin, &end);
         for (int class = 0; class < net->classes.n; class ++) {
             bool again = is_repeatable(plan, net, class);
-            int most = usual + (again && s == 0 && is_uneven(plan));
+            int most = (leaves(plan, class) && chunks <= 3 ? SPILL_STAYS + 1 : usual) +
+                       (again && s == 0 && is_uneven(plan));
             int n = take_class(&c, class, begin, end, most);
             lacking[class] = n > 0 && again ? most - n : 0;
         }

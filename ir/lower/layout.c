@@ -113,11 +113,13 @@ static bool life_in_step(const Program *program, const StageProgram *stage, cons
     int first = does[DOES_F], last = does[DOES_I];
     switch (kind) {
     case RING_SAVED:
+    case RING_STAYS:
         break;
     case RING_DATA:
         last = weights_read_data(stage, chunk) ? does[DOES_W] : last;
         break;
     case RING_SAVED_W:
+    case RING_STAYS_W:
         last = does[DOES_W];
         break;
     case RING_SAVED_IW:
@@ -290,12 +292,16 @@ static int64_t data_slot(const Program *program, const StageProgram *stage, Chun
     return at;
 }
 
-/* Offsets of a chunk's links in the slots of one kind of saved values; the slot's bytes. */
-static int64_t saved_slot(StageProgram *stage, const Chunk *chunk, SavedKind kind)
+/* Offsets of a chunk's links in the slots of a ring of saved values; the slot's bytes. */
+static int64_t saved_slot(const Program *program, StageProgram *stage, const Chunk *chunk,
+                          RingKind ring)
 {
+    SavedKind kind = (SavedKind)(ring - (ring >= RING_STAYS ? RING_STAYS : RING_SAVED));
     int64_t at = 0;
     for (int i = chunk->begin; i < chunk->end; i++) {
         StageLink *link = &stage->link[i];
+        if (spill_ring(program, link, kind) != ring)
+            continue;
         const Body *body = link->body;
         SavedKind in_kind = body->saves_in_late ? SAVED_W : SAVED_I;
         link->saved_offset[kind] = at;
@@ -407,11 +413,10 @@ static int64_t put_rings(const Program *program, StageProgram *stage, Chunk *chu
         [RING_GRAD_IN] = last ? 0 : copy_bytes(tail, tail->grad_in),
         [RING_GRAD_OUT] = returns ? copy_bytes(head, head->grad_out) : 0,
     };
-    for (int kind = 0; kind < SAVED_KINDS; kind++)
-        stride[RING_SAVED + kind] = saved_slot(stage, chunk, (SavedKind)kind);
+    for (int kind = RING_SAVED; kind <= RING_STAYS_W; kind++)
+        stride[kind] = saved_slot(program, stage, chunk, (RingKind)kind);
     for (int kind = 0; kind < RING_COUNT; kind++)
-        if (kind >= RING_SAVED && spill_kind(program, (SavedKind)(kind - RING_SAVED)) &&
-            kind < RING_SAVED + SAVED_KINDS)
+        if ((kind == RING_SAVED || kind == RING_SAVED_W) && chunk->end_block > chunk->first_block)
             at = spill_layout(program, stage, chunk, (SavedKind)(kind - RING_SAVED), at);
         else
             at = put_ring(program, stage, chunk, (RingKind)kind, stride[kind], at);
@@ -494,9 +499,8 @@ static const Ring *edge_ring(const Program *program, const StageProgram *stage, 
     if (offset == NONE)
         return NULL;
     *ret_offset = offset;
-    return &chunk->ring[gradient                  ? RING_SAVED_IW
-                        : at->body->saves_in_late ? RING_SAVED_W
-                                                  : RING_SAVED];
+    SavedKind kind = gradient ? SAVED_IW : at->body->saves_in_late ? SAVED_W : SAVED_I;
+    return &chunk->ring[spill_ring(program, at, kind)];
 }
 
 int copy_storage(const Body *body, int id)
@@ -528,7 +532,7 @@ const Ring *copy_ring(const Program *program, const StageProgram *stage, int at,
     case HOME_SAVED_W:
     case HOME_SAVED_IW:
         *ret_offset = link->saved_offset[kind] + copy->offset;
-        return &chunk->ring[RING_SAVED + kind];
+        return &chunk->ring[spill_ring(program, link, (SavedKind)kind)];
     default:
         return NULL;
     }

@@ -337,7 +337,7 @@ static const Ring *saved_ring(const Program *program, const StageProgram *stage,
     int64_t offset;
     const Ring *ring = copy_ring(program, stage, link, copy, &offset);
     const Ring *own = stage->chunk[stage->link[link].chunk].ring;
-    return ring >= own + RING_SAVED && ring <= own + RING_SAVED_IW ? ring : NULL;
+    return ring >= own + RING_SAVED && ring <= own + RING_STAYS_W ? ring : NULL;
 }
 
 /* A kernel whose one operand goes into accumulators, while every micro-batch of the step has a

@@ -16,7 +16,7 @@
 
 const char *const entry_text[ENTRY_COUNT] = {"compute", "send",   "recv",  "bucket", "tied",
                                              "total",   "update", "world", "loss"};
-const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw",
+const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw", "stays", "stays_w",
                                            "in",   "out",   "grad_in", "grad_out"};
 
 int ring_slot(const Ring *ring, int micro, bool back)
@@ -504,6 +504,7 @@ static void make_stages(Program *program, const MovePrice *price)
         for (int c = 0; c < plan->chunks; c++)
             if (plan->holder[c] == s)
                 add_chunk(program, stage, c);
+        spill_number(program, stage);
         make_groups(program, stage, price);
     }
 }

@@ -146,6 +146,9 @@ typedef enum {
     RING_SAVED, /* the kinds of saved values, as SavedKind */
     RING_SAVED_W,
     RING_SAVED_IW,
+    RING_STAYS, /* those of links that keep theirs on the device where others of the plan do not
+                   (spill.h); what I makes for W stays anyway */
+    RING_STAYS_W,
     RING_IN,
     RING_OUT,
     RING_GRAD_IN,
@@ -158,6 +161,8 @@ typedef struct StageLink {
     int link;  /* of net->chain */
     int chunk; /* of the stage */
     const Body *body;
+    int block; /* number of what it saves among all of the stage that leaves for another memory
+                  (spill.h), or NONE: it stays */
     int64_t saved_offset[SAVED_KINDS]; /* in a slot of the kind: the link's block, followed by its
                                           `in` when it is saved and not the chunk's first, */
     int64_t in_offset;      /* where that is, or NONE: a transient, or the chunk's in ring for its
@@ -177,7 +182,8 @@ typedef struct StageLink {
  * written where that one reads it: there is no message and no out ring. */
 typedef struct Chunk {
     int index;               /* of all chunks */
-    int begin, end;          /* its links, of the stage */
+    int begin, end;          /* its links, of the stage, */
+    int first_block, end_block; /* and those of their blocks that leave */
     int first_row, last_row; /* entries that are the first and last to add to gradients */
     Ring ring[RING_COUNT];
     int64_t data_offset[DATA_COUNT]; /* within a data slot */
@@ -201,6 +207,8 @@ typedef struct StageProgram {
     Chunk *chunk;
     int links;
     StageLink *link; /* chunk by chunk */
+    int blocks;
+    int *block_link; /* [blocks] whose they are, in the order of links */
     VEC(Entry) table;
     VEC(Entry)
     evaluation; /* what one step's forwards alone do, in their order: no gradient, no

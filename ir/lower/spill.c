@@ -11,9 +11,34 @@ static Memory home_of(const Program *program)
     return program->plan->memory[KEPT_SAVED];
 }
 
-bool spill_kind(const Program *program, SavedKind kind)
+void spill_number(Program *program, StageProgram *stage)
 {
-    return home_of(program) != MEMORY_HBM && kind != SAVED_IW;
+    const Plan *plan = program->plan;
+    stage->block_link = ARENA_ARRAY(program->arena, int, stage->links + 1);
+    for (int c = 0; c < stage->chunks; c++) {
+        Chunk *chunk = &stage->chunk[c];
+        chunk->first_block = stage->blocks;
+        for (int i = chunk->begin; i < chunk->end; i++) {
+            StageLink *link = &stage->link[i];
+            Homes homes = plan_homes(plan, program->net->chain.at[link->link].class);
+            bool leaves = home_memory(plan->memory, &homes, KEPT_SAVED) != MEMORY_HBM;
+            link->block = leaves ? stage->blocks : NONE;
+            if (leaves)
+                stage->block_link[stage->blocks++] = i;
+        }
+        chunk->end_block = stage->blocks;
+    }
+}
+
+bool spill_leaves(const StageLink *link, SavedKind kind)
+{
+    return link->block != NONE && kind != SAVED_IW;
+}
+
+RingKind spill_ring(const Program *program, const StageLink *link, SavedKind kind)
+{
+    bool stays = home_of(program) != MEMORY_HBM && link->block == NONE && kind != SAVED_IW;
+    return (RingKind)((stays ? RING_STAYS : RING_SAVED) + kind);
 }
 
 int64_t spill_bytes(Memory home, int64_t saved_bytes)
@@ -22,14 +47,15 @@ int64_t spill_bytes(Memory home, int64_t saved_bytes)
     return (saved_bytes + grain - 1) / grain * grain;
 }
 
-Life spill_life(int link, Memory memory, int64_t bytes)
+Life spill_life(int block, Memory memory, int64_t bytes)
 {
-    return (Life){link, bytes, link, link + SPILL_STAYS - 1 + 2 * (int)memory};
+    return (Life){block, bytes, block, block + SPILL_STAYS - 1 + 2 * (int)memory};
 }
 
 bool spill_stays(const StageProgram *stage, const Entry *entry, int link)
 {
-    return link >= stage->chunk[entry->chunk].end - entry->stays;
+    int block = stage->link[link].block;
+    return block == NONE || block >= stage->chunk[entry->chunk].end_block - entry->stays;
 }
 
 bool spill_in_row(const Entry *entry, SavedKind kind)
@@ -76,11 +102,12 @@ static int64_t place_blocks(const StageProgram *stage, const Chunk *chunk, Saved
                             Memory memory, int64_t *ret_offset)
 {
     Arena *scratch = arena_new("blocks");
-    int n = chunk->end - chunk->begin;
+    const int *link = stage->block_link + chunk->first_block;
+    int n = chunk->end_block - chunk->first_block;
     Life *life = ARENA_ARRAY(scratch, Life, n);
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, n);
     for (int i = 0; i < n; i++)
-        life[i] = spill_life(i, memory, stage->link[chunk->begin + i].block_bytes[kind]);
+        life[i] = spill_life(i, memory, stage->link[link[i]].block_bytes[kind]);
     int64_t bytes = lives_place(life, n, offset);
     for (int i = 0; i < n; i++)
         ret_offset[life[i].id] = offset[i];
@@ -107,9 +134,11 @@ int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, 
     Memory home = home_of(program);
     bool sides = chunk_meets_itself(stage, (int)(chunk - stage->chunk));
     Arena *scratch = arena_new("spill");
-    int64_t *offset = ARENA_ARRAY(scratch, int64_t, chunk->end - chunk->begin + 1), slot = 0;
-    for (int i = chunk->begin; i < chunk->end; i++) {
-        StageLink *link = &stage->link[i];
+    const int *of = stage->block_link + chunk->first_block;
+    int blocks = chunk->end_block - chunk->first_block;
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, blocks), slot = 0;
+    for (int b = 0; b < blocks; b++) {
+        StageLink *link = &stage->link[of[b]];
         link->block_bytes[kind] = spill_bytes(home, link->block_bytes[kind]);
         link->away_offset[kind] = slot;
         slot += link->block_bytes[kind];
@@ -117,9 +146,8 @@ int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, 
     for (int m = MEMORY_HBM; m < (int)home; m++) {
         int64_t bytes = place_blocks(stage, chunk, kind, (Memory)m, offset);
         Ring area = {.stride = bytes, .n = bytes == 0 ? 0 : 1 + sides, .sides = sides};
-        for (int i = chunk->begin; i < chunk->end; i++)
-            (m == MEMORY_HBM ? put_near : put_between)(&stage->link[i], kind,
-                                                       offset[i - chunk->begin]);
+        for (int b = 0; b < blocks; b++)
+            (m == MEMORY_HBM ? put_near : put_between)(&stage->link[of[b]], kind, offset[b]);
         if (m == MEMORY_HBM) {
             area.base = at;
             chunk->ring[RING_SAVED + kind] = area;

@@ -10,7 +10,11 @@
  *     F: link ─► block ─ copy out ─► ring            (m behind, for the hop out of memory m)
  *     B: link ◄─ block ◄─ copy in ── ring            (m + 1 ahead)
  *
- * Where backward follows at once upon the forward of its micro-batch, the blocks of the last links
+ * Links may keep what they save on the device (Homes.stays), in rings as without. The others, block
+ * by block in the order of the links, are as neighbours: what is between two of them is more time
+ * for the same hop.
+ *
+ * Where backward follows at once upon the forward of its micro-batch, the last blocks of a chunk
  * stay where they are (`Entry.stays`); in an evaluation all do, for nobody reads them. Where a
  * forward and a backward of one chunk run as one row, the places of either are their own, and no
  * block stays. What I makes for W stays on the device, for it does not live long; so does what
@@ -21,18 +25,22 @@
 #include "ir/lower/life.h"
 #include "ir/lower/program.h"
 
-enum { SPILL_STAYS = 3 }; /* links whose places on the device differ */
+enum { SPILL_STAYS = 3 }; /* blocks whose places on the device differ */
 
 /* Fills Entry.stays of all tables: for whole backwards that are the next row of their stage after
  * their forward, and these. */
 void spill_mark_stays(Program *program);
-/* Do blocks of this kind travel? */
-bool spill_kind(const Program *program, SavedKind kind);
+/* Numbers the blocks of a stage that leave: StageLink.block, Chunk.first_block, block_link. */
+void spill_number(Program *program, StageProgram *stage);
+/* Does what the link saves of this kind leave, and where is it on the device: of RING_SAVED or
+ * RING_STAYS, and those behind them. */
+bool spill_leaves(const StageLink *link, SavedKind kind);
+RingKind spill_ring(const Program *program, const StageLink *link, SavedKind kind);
 /* Bytes of a link's block as hops carry it: in grains where its home is a file. */
 int64_t spill_bytes(Memory home, int64_t saved_bytes);
-/* When a link's place in a memory is its own: as a life over links. */
-Life spill_life(int link, Memory memory, int64_t bytes);
-/* Does the block of a link of the chunk stay on the device in this row? */
+/* When a block's place in a memory is its own: as a life over blocks. */
+Life spill_life(int block, Memory memory, int64_t bytes);
+/* Does what a link of the chunk saves stay on the device in this row? */
 bool spill_stays(const StageProgram *stage, const Entry *entry, int link);
 /* Does a list of this row read the kind, or make it? */
 bool spill_in_row(const Entry *entry, SavedKind kind);
@@ -42,8 +50,8 @@ bool spill_in_row(const Entry *entry, SavedKind kind);
 int64_t spill_address(const Program *program, const StageProgram *stage, int link, SavedKind kind,
                       Memory memory, int number, bool back);
 
-/* Places of the blocks of one kind of a chunk, whose offsets in a slot are known: device bytes from
- * `at` on, whose end it returns; sets far_bytes. */
+/* Places of the blocks of one kind of a chunk, some of which leave and whose lengths are known:
+ * device bytes from `at` on, whose end it returns; sets far_bytes. */
 int64_t spill_layout(const Program *program, StageProgram *stage, Chunk *chunk, SavedKind kind,
                      int64_t at);
 

@@ -12,7 +12,7 @@ static void put_hop(Walk *walk, const Entry *entry, int link, Memory near, bool 
     Step *step = NULL;
     for (int kind = 0; kind < SAVED_KINDS; kind++) {
         int64_t bytes = at->block_bytes[kind];
-        if (bytes == 0 || !spill_kind(program, (SavedKind)kind) ||
+        if (bytes == 0 || !spill_leaves(at, (SavedKind)kind) ||
             !spill_in_row(entry, (SavedKind)kind))
             continue;
         if (!step) {
@@ -31,18 +31,19 @@ static void put_hop(Walk *walk, const Entry *entry, int link, Memory near, bool 
     }
 }
 
-/* Those around a place of the row; NONE: before its first. */
+/* Those around a place of the row, of all blocks that leave; NONE: before its first. */
 static void put_hops(Walk *walk, const Entry *entry, int at)
 {
-    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
+    const StageProgram *stage = walk->stage;
+    const Chunk *chunk = &stage->chunk[entry->chunk];
     bool in = entry->part != PART_F;
     Hop hop[MAX_HOPS];
-    int n = hops_around(walk->program->plan->memory[KEPT_SAVED], chunk->end - chunk->begin, at, in,
-                        hop);
+    int n = hops_around(walk->program->plan->memory[KEPT_SAVED], chunk->end_block - chunk->first_block,
+                        at, in, hop);
     for (int i = 0; i < n; i++) {
-        int moved = in ? chunk->end - 1 - hop[i].bucket : chunk->begin + hop[i].bucket;
-        if (!spill_stays(walk->stage, entry, moved))
-            put_hop(walk, entry, moved, hop[i].near, in);
+        int block = in ? chunk->end_block - 1 - hop[i].bucket : chunk->first_block + hop[i].bucket;
+        if (!spill_stays(stage, entry, stage->block_link[block]))
+            put_hop(walk, entry, stage->block_link[block], hop[i].near, in);
     }
 }
 
@@ -52,5 +53,7 @@ void walk_spill(Walk *walk, const Entry *entry, int link)
     bool in = entry->part != PART_F;
     if (in && link == chunk->end - 1)
         put_hops(walk, entry, NONE);
-    put_hops(walk, entry, in ? chunk->end - 1 - link : link - chunk->begin);
+    int block = walk->stage->link[link].block;
+    if (block != NONE)
+        put_hops(walk, entry, in ? chunk->end_block - 1 - block : block - chunk->first_block);
 }

@@ -23,6 +23,8 @@ typedef enum LpBase {
     LP_AT_GRAD_OUT,
     LP_AT_SAVED_W,  /* of a backward in two parts: forward makes it, W reads it, */
     LP_AT_SAVED_IW, /* I makes it, W reads it */
+    LP_AT_STAYS,    /* what some layers keep in the arena, where others do not */
+    LP_AT_STAYS_W,
     LP_AT_COUNT
 } LpBase;
 
