@@ -96,6 +96,13 @@ bool homes_equal(const Homes *a, const Homes *b)
            a->stays == b->stays;
 }
 
+bool homes_equal_of_params(const Homes *a, const Homes *b)
+{
+    Homes other = *b;
+    other.stays ^= (a->stays ^ b->stays) & 1u << KEPT_SAVED;
+    return homes_equal(a, &other);
+}
+
 int plan_chunk_of_link(const Plan *plan, int link)
 {
     for (int chunk = 0; chunk < plan->chunks; chunk++)

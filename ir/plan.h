@@ -234,6 +234,8 @@ int plan_chunk_of_link(const Plan *plan, int link);
 /* How the parameters of a class are cut. */
 Homes plan_homes(const Plan *plan, int class);
 bool homes_equal(const Homes *a, const Homes *b);
+/* The same of what belongs to parameters: what layers save may differ. */
+bool homes_equal_of_params(const Homes *a, const Homes *b);
 /* How one of them is. What two chunks of a stage share is whole there: their rows lie apart, and
  * those of other micro-batches between them. */
 Homes plan_param_homes(const Plan *plan, const NetParam *param);

@@ -420,7 +420,7 @@ static bool verify_homes(const Verify *v)
 static bool same_homes(const Plan *plan, int a, int b)
 {
     Homes x = plan_homes(plan, a), y = plan_homes(plan, b);
-    return homes_equal(&x, &y);
+    return homes_equal_of_params(&x, &y);
 }
 
 /* ---- between classes ---- */

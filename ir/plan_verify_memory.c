@@ -38,26 +38,10 @@ static bool verify_far_weights(const Verify *v)
     return good;
 }
 
-/* Saved values have one home for all classes. */
-static bool verify_one_home(const Verify *v, Kept kept)
-{
-    if (!plan_keeps_some(v->plan, v->net, kept))
-        return true;
-    int c = 0;
-    while (!v->plan->class[c].cut || !(v->plan->class[c].cut->stays >> kept & 1))
-        c++;
-    Json class = at_index(at_key(v->file, "classes"), c);
-    fault(v, at_key(at_key(class, "cut"), kept_key[kept]),
-          SAY(v, "class %s keeps %s on the device, and others do not", v->net->classes.at[c]->name,
-              kept_text[kept]));
-    diag_help(v->diag, "plan with one %s for all layers", kept_pin[kept]);
-    return false;
-}
-
 bool verify_memory(const Verify *v)
 {
     const Plan *plan = v->plan;
-    bool good = verify_one_home(v, KEPT_SAVED);
+    bool good = true;
     for (int k = 0; k < KEPT_COUNT; k++) {
         Memory memory = plan->memory[k];
         if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)

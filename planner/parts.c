@@ -501,6 +501,14 @@ static void dress(const Parts *parts, const Plan *plan, const Net *net, const Pi
         make_again(arena, net, net->classes.at[piece->class], kind->pins.again, ret);
 }
 
+/* What belongs to a parameter of two kinds of layers has the same homes. */
+static bool same_homes(const Pins *a, const Pins *b)
+{
+    Pins other = *b;
+    other.home[KEPT_SAVED] = a->home[KEPT_SAVED];
+    return a->zero == b->zero && a->shard == b->shard && same_memories(a, &other);
+}
+
 /* Both uses of a tied parameter live where the first does; where that is not what the second needs
  * it is moved for each use. */
 static bool share_homes(const Parts *parts, const Plan *plan, const Net *net)
@@ -515,8 +523,7 @@ static bool share_homes(const Parts *parts, const Plan *plan, const Net *net)
                   *second = &plan->class[param->use_class[1]];
         if (a == b)
             continue;
-        if (a->pins.zero != b->pins.zero || a->pins.shard != b->pins.shard ||
-            !same_memories(&a->pins, &b->pins)) {
+        if (!same_homes(&a->pins, &b->pins)) {
             diag_error(parts->problem->diag, NO_SPAN,
                        "%s and %s share %s: it has one zero, one "
                        "shard and one home of each kind",
@@ -525,10 +532,12 @@ static bool share_homes(const Parts *parts, const Plan *plan, const Net *net)
             return false;
         }
         second->home[param->use_param[1]] = first->home[param->use_param[0]];
-        Homes homes = plan_homes(plan, param->use_class[0]);
+        const unsigned saved = 1u << KEPT_SAVED; /* belongs to no parameter */
+        Homes own = plan_homes(plan, param->use_class[1]);
         Homes *cut = ARENA_NEW(plan->arena, Homes);
-        *cut = homes;
-        second->cut = first->cut ? cut : NULL;
+        *cut = plan_homes(plan, param->use_class[0]);
+        cut->stays = (cut->stays & ~saved) | (own.stays & saved);
+        second->cut = first->cut || second->cut ? cut : NULL;
     }
     return true;
 }

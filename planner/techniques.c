@@ -405,7 +405,7 @@ static void put_word(Str *says, bool put, const char *word)
 static bool is_divided(const Look *look, Str *says)
 {
     const Plan *plan = look->plan;
-    bool roles = false, places = false, homes = false, again = false;
+    bool roles = false, places = false, homes = false, again = false, saved = false;
     for (int a = 0; a < look->net->classes.n; a++)
         for (int b = 0; b < a; b++) {
             const Graph *graph = look->net->classes.at[a];
@@ -415,13 +415,15 @@ static bool is_divided(const Look *look, Str *says)
             Homes cut = plan_homes(plan, a), other = plan_homes(plan, b);
             roles = roles || !mesh_same_roles(plan_mesh(plan, a), plan_mesh(plan, b));
             places = places || !place_equal(&x->boundary_out, &y->boundary_out);
-            homes = homes || !homes_equal(&cut, &other);
+            homes = homes || !homes_equal_of_params(&cut, &other);
+            saved = saved || ((cut.stays ^ other.stays) >> KEPT_SAVED & 1);
             again =
                 again || memcmp(x->keep, y->keep, (size_t)graph->values.n * sizeof *x->keep) != 0;
         }
     put_word(says, roles, "roles of ranks");
     put_word(says, places, "placements between layers");
     put_word(says, homes, "homes of parameters");
+    put_word(says, saved, "homes of what layers save");
     put_word(says, again, "what backward makes again");
     return says->n > 0;
 }
