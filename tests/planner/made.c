@@ -30,6 +30,11 @@ Made make(const Case *at)
         made.plan = plan_make(made.problem, &pins, search_variant(made.search, &pins), &made.net);
     if (!made.plan)
         fail_msg("%s %s: no plan", at->model, at->pins);
+    if (pins.ranges > 0) { /* of layers that differ only their plan knows */
+        Problem *own = ARENA_NEW(made.arena, Problem);
+        *own = problem_of_plan(made.arena, made.plan, made.net);
+        made.family = family_of_plan(made.arena, own, made.plan, made.net);
+    }
     made.program = program_build(made.arena, made.plan, made.net, NULL, NULL);
     return made;
 }

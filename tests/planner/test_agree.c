@@ -283,6 +283,13 @@ static const Case far[] = {
     {"llama-3-8b", "dgx-h100", 32, 64, 8192, "bf16",
      "tp=4,dp=2,pp=4,sp=1,recompute=full,activation_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16", "tp=8,sp=1,activation_home=dram"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
+     "tp=8,sp=1,activation_home=dram,0:activation_home=hbm,2:activation_home=hbm,"
+     "8-12:activation_home=hbm,20-24:recompute=full"},
+    {"llama-10m", "host", 4, 16, 128, "fp32",
+     "pp=4,schedule=zbh1,activation_home=dram,0-3:activation_home=hbm"},
+    {"gpt2", "dgx-h100", 8, 64, 1024, "bf16",
+     "dp=2,pp=4,mbs=4,schedule=gpipe,1-2:activation_home=dram,7:activation_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16", "tp=8,sp=1,zero=1,optimizer_home=nvme"},
     {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16",
      "tp=2,sp=1,dp=4,pp=2,zero=1,optimizer_home=dram,activation_home=nvme"},
@@ -341,6 +348,13 @@ static void test_far_homes_agree(void **state)
             assert_true(bytes.all >= stage->arena_bytes);
             assert_true(off(bytes.all, stage->arena_bytes) < 0.07); /* rings of GPipe's edges */
             Memory home = made.plan->memory[KEPT_SAVED];
+            const StageCost *cost = family_stage(made.family, s, first[s], first[s + 1]);
+            for (int kind = 0; kind < SAVED_IW && home != MEMORY_HBM; kind++) {
+                const Chunk *chunk = &stage->chunk[0];
+                assert_int_equal(cost->stride[RING_SAVED + kind], chunk->away[kind].stride);
+                assert_int_equal(cost->stride[RING_STAYS + kind],
+                                 chunk->ring[RING_STAYS + kind].stride);
+            }
             if (home != MEMORY_HBM)
                 assert_true(bytes.far[home] >= stage->chunk[0].away[0].stride);
             for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) {
