@@ -236,15 +236,17 @@ void trainer_print_sums_home(Trainer *t, Emit *out); /* gradient_home() */
 /* Element `at` of the gradients of a `bucket` of a `group`, where homes are cut. */
 const char *trainer_gradient_at(Trainer *t, const char *at);
 /* Saved values that live away from the arena (trainer_spill.c): nothing is printed where they do
- * not. The hops of every chunk's links; behind forward of a link, and ahead of backward (of the
- * whole, or of W alone); row: "micro, stay" of it. */
+ * not. Has the plan such, and links of a chunk? */
 bool trainer_spills(const Trainer *t);
 bool trainer_chunk_spills(const Trainer *t, int stage, int chunk);
+/* Tables and hops of a stage's blocks. */
 void trainer_print_spills(Trainer *t, Emit *out, int stage);
-void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, const char *link,
+/* Behind forward of links that are called alike, as `link`, and ahead of their backward (of the
+ * whole, or of W alone); one of them, the highest; row: "micro, stay" of it. */
+void trainer_print_leave(Trainer *t, Emit *out, int stage, int chunk, int one, const char *link,
                          const char *row);
-void trainer_print_return(Trainer *t, Emit *out, int stage, int chunk, bool whole, const char *link,
-                          const char *row);
+void trainer_print_return(Trainer *t, Emit *out, int stage, int chunk, bool whole, int highest,
+                          const char *link, const char *row);
 void trainer_print_spill_events(Trainer *t, Emit *out);
 void trainer_print_spills_end(Trainer *t, Emit *out); /* waits for all of them */
 /* What a place waits for of hops; `lane`: of PLACE_HOP. */

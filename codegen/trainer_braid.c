@@ -290,7 +290,7 @@ static void print_pairs(const RowPrinter *r, int k, int n)
             print_side_ahead(r, &r->side[side], link[side], n);
     if (link[1] != NONE)
         trainer_print_return(r->t, r->out, r->s, r->side[1].chunk, r->side[1].part != PART_W,
-                             counted(r, link[1], &r->side[1], n > 1), "back, 0");
+                             link[1], counted(r, link[1], &r->side[1], n > 1), "back, 0");
     for (int side = 0; side < 2; side++)
         if (link[side] != NONE)
             print_side_waits(r, &r->side[side], link[side], n > 1);
@@ -303,7 +303,7 @@ static void print_pairs(const RowPrinter *r, int k, int n)
     else
         print_alone(r, &r->side[link[0] == NONE], link[link[0] == NONE]);
     if (link[0] != NONE)
-        trainer_print_leave(r->t, r->out, r->s, r->side[0].chunk,
+        trainer_print_leave(r->t, r->out, r->s, r->side[0].chunk, link[0],
                             counted(r, link[0], &r->side[0], n > 1), "micro, 0");
     if (link[1] != NONE)
         print_close(r, &r->side[1], link[1], n, n > 1);

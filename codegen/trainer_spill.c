@@ -191,7 +191,8 @@ static void print_hop(Trainer *t, Emit *out, int s, int c, Memory near, bool in)
     emit_blank(out);
 }
 
-static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in, const char *number)
+static void print_call(Trainer *t, Emit *out, int s, int c, Memory near, bool in,
+                       const char *number)
 {
     emit_line(out, "%s(s, %s, micro, stay%s);", hop_name(t, s, c, near, in), number,
               t->split ? in ? ", whole" : ", true" : "");
@@ -210,11 +211,8 @@ static void print_leave(Trainer *t, Emit *out, int s, int c)
                  number);
     emit_open_function(out, "static void %s_leave(State *s, int link, int micro, int stay)",
                        trainer_chunk(t, s, c));
-    if (is_mixed(stage)) {
+    if (is_mixed(stage))
         emit_line(out, "const int block = %s[link];", numbers_name(t, s));
-        emit_line(out, "if (block < 0)");
-        emit_line(out, "    return;");
-    }
     print_call(t, out, s, c, MEMORY_HBM, false, number);
     for (int near = MEMORY_DRAM; near < (int)home_of(t); near++) {
         int first = chunk->end_block - near;
@@ -290,16 +288,19 @@ void trainer_print_spills(Trainer *t, Emit *out, int s)
 
 /* ---- around links ---- */
 
-void trainer_print_leave(Trainer *t, Emit *out, int s, int c, const char *link, const char *row)
+void trainer_print_leave(Trainer *t, Emit *out, int s, int c, int one, const char *link,
+                         const char *row)
 {
-    if (trainer_chunk_spills(t, s, c))
+    if (t->program->stage[s].link[one].block != NONE)
         emit_line(out, "%s_leave(s, %s, %s);", trainer_chunk(t, s, c), link, row);
 }
 
-void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, const char *link,
-                          const char *row)
+void trainer_print_return(Trainer *t, Emit *out, int s, int c, bool whole, int highest,
+                          const char *link, const char *row)
 {
-    if (trainer_chunk_spills(t, s, c))
+    const StageProgram *stage = &t->program->stage[s];
+    bool begins = highest == stage->chunk[c].end - 1 && trainer_chunk_spills(t, s, c);
+    if (begins || stage->link[highest].block != NONE)
         emit_line(out, "%s_return(s, %s, %s%s);", trainer_chunk(t, s, c), link, row,
                   !t->split ? ""
                   : whole   ? ", true"

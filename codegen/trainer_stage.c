@@ -91,7 +91,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
     print_ahead(t, out, pass, begin, end);
     int own = (int)(pass->chunk - stage->chunk);
     if (backward)
-        trainer_print_return(t, out, pass->s, own, pass->first == 1, link, "micro, stay");
+        trainer_print_return(t, out, pass->s, own, pass->first == 1, end - 1, link, "micro, stay");
     if (pass_adds(t, pass))
         trainer_print_sums_in(t, out, pass->s, pass->chunk, begin, end);
     for (int which = pass->first; which <= pass->last; which++) {
@@ -104,7 +104,7 @@ static void print_run(Trainer *t, Emit *out, const Pass *pass, int begin, int en
                   name, at, t->takes_first[class][which] ? ", first" : "");
     }
     if (!backward)
-        trainer_print_leave(t, out, pass->s, own, link, "micro, stay");
+        trainer_print_leave(t, out, pass->s, own, begin, link, "micro, stay");
     if (closes && (stage_scatters(stage) || stage_sums(stage))) {
         emit_line(out, "stage%d_close(s, %s, first, last);", pass->s, link);
     } else if (closes) {
@@ -360,10 +360,10 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     bool forward = pass->first == 0, fetches = stage_fetches(stage);
     bool closes = pass_adds(t, pass) && any_closes(stage, chunk->begin, chunk->end);
     const char *name = trainer_chunk(t, pass->s, own);
-    emit_open_function(out, "static void %s_%s(State *s, %sint micro%s%s)", name, part,
-                       forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, "
-                                                                                 : "",
-                       fetches ? ", bool resumes" : "", trainer_chunk_spills(t, pass->s, own) ? ", int stay" : "");
+    emit_open_function(
+        out, "static void %s_%s(State *s, %sint micro%s%s)", name, part,
+        forward && chunk->ring[RING_DATA].n && !t->program->flows ? "int64_t step, " : "",
+        fetches ? ", bool resumes" : "", trainer_chunk_spills(t, pass->s, own) ? ", int stay" : "");
     emit_line(out, "const LpSlots at = %s;", trainer_slots(t, pass->s, own, "micro", !forward));
     bool sums = pass_adds(t, pass) && stage_sums(stage);
     if (any_takes_first(t, pass) || (closes && stage_scatters(stage)) || sums)

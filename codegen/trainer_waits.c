@@ -212,8 +212,7 @@ static void print_wait_table(Trainer *t, Emit *out, int s, const Chunk *chunk, i
     const char *table = arena_printf(t->arena, "%s_%s_%s", trainer_chunk(t, s, own),
                                      trainer_part(t, which), what[kind - EVENT_BUCKET]);
     const StageProgram *stage = &t->program->stage[s];
-    emit_comment(out, says[kind - EVENT_BUCKET],
-                 stage->blocks < stage->links ? "Block" : "Link");
+    emit_comment(out, says[kind - EVENT_BUCKET], stage->blocks < stage->links ? "Block" : "Link");
     const char *width = widest > 1 ? arena_printf(t->arena, "[%d]", widest) : "";
     emit_line(out, "static const int %s[%d]%s = {%s};", table, links, width, rows.at);
     emit_blank(out);

@@ -363,7 +363,7 @@ int cmd_plan(int argc, char **argv)
             "weight_home=dram\n"
             "with weights (zero=3 or 0), which come for each use; gradient_home with gradients, "
             "which come for\n"
-            "each micro-batch's sums. Layers may have homes of their own, but of saved values:\n"
+            "each micro-batch's sums. Layers may have homes of their own: "
             "4-:optimizer_home=dram.\n"
             "recompute=full makes a layer's forward again in backward, selective what sets "
             "positions against\n"

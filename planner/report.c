@@ -262,8 +262,13 @@ static char *range_words(const Report *report, const PinRange *range)
                                             : range->begin + 1;
     Pins own = pins_of_link(&problem, pins, link);
     bool kept = (pins->recompute || pins->again) && !own.recompute && !own.again;
-    return arena_printf(report->arena, "%s%s", pins_layers_words(report->arena, &own),
-                        kept ? ", nothing made again" : "");
+    Str text = str_new(report->arena);
+    str_put(&text, pins_layers_words(report->arena, &own));
+    for (int k = 0; k < KEPT_COUNT; k++)
+        if (own.home[k] != pins->home[k])
+            str_putf(&text, ", %s in %s", kept_short[k], memory_text[own.home[k]]);
+    str_put(&text, kept ? ", nothing made again" : "");
+    return text.at;
 }
 
 /* Layers that differ from the rest, a line for those that are alike. */

@@ -328,9 +328,13 @@ static void put_boundary(Str *str, const Report *report)
         const char *kept =
             str_gib(report->arena, body->saved_bytes[SAVED_I] + body->saved_bytes[SAVED_W] +
                                        (body->saves_in ? body->copies.at[body->in].bytes : 0));
+        const Homes homes = plan_homes(it->plan, c);
+        Memory memory = home_memory(it->plan->memory, &homes, KEPT_SAVED);
+        bool apart = plan_keeps_some(it->plan, it->net, KEPT_SAVED);
         const char *line = arena_printf(
-            report->arena, "between layers: %s; kept for backward: %s a micro-batch and %s",
-            boundary_text(report, c), kept, graph->name);
+            report->arena, "between layers: %s; kept for backward: %s a micro-batch and %s%s%s",
+            boundary_text(report, c), kept, graph->name, apart ? ", in " : "",
+            apart ? memory_text[memory] : "");
         Str lines = str_new(report->arena);
         text_wrap(&lines, line, 2, 98);
         str_put(str, lines.at);

@@ -22,7 +22,8 @@ int64_t family_block(const Family *family, int link, SavedKind kind, bool first,
         bytes += card->in_bytes;
     if (card->saves_grad_in && !last && kind == SAVED_IW)
         bytes += card->grad_in_bytes;
-    return family_spills(family, link, kind) ? spill_bytes(family->memory[KEPT_SAVED], bytes) : bytes;
+    return family_spills(family, link, kind) ? spill_bytes(family->memory[KEPT_SAVED], bytes)
+                                             : bytes;
 }
 
 /* The areas through which blocks that live elsewhere pass. */
@@ -32,8 +33,7 @@ static void fill_spills(const Family *family, int begin, int end, StageCost *cos
     Life *life = ARENA_ARRAY(scratch, Life, end - begin);
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int kind = 0; kind < SAVED_KINDS; kind++)
-        for (int m = MEMORY_HBM;
-             kind != SAVED_IW && m < (int)family->memory[KEPT_SAVED]; m++) {
+        for (int m = MEMORY_HBM; kind != SAVED_IW && m < (int)family->memory[KEPT_SAVED]; m++) {
             int blocks = 0;
             for (int i = begin; i < end; i++)
                 if (family_leaves(family, i)) {

@@ -12,7 +12,7 @@ struct SpillRun {
     const Family *family;
     Memory home;
     int begin, links, blocks;
-    int *block;                  /* per link, counted from the first: its number, or NONE: it stays */
+    int *block; /* per link, counted from the first: its number, or NONE: it stays */
     int64_t *bytes[SAVED_KINDS]; /* per block */
     int64_t *place[SAVED_KINDS][MEMORY_COUNT];
     bool *reaches;                 /* the link before its own writes into it */

@@ -148,11 +148,14 @@ static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
         return false;
     static const char *const what[KEPT_COUNT] = {"optimizer state", "what layers keep for backward",
                                                  "weights", "gradients"};
+    static const char *const some[KEPT_COUNT] = {
+        "optimizer state of some layers", "what some layers keep for backward",
+        "weights of some layers", "gradients of some layers"};
     static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update",
                                                     "each sum, the norm and the update"};
-    str_putf(says, "%s%s in %s, brought to %s and back", what[kept],
-             plan_keeps_some(look->plan, look->net, kept) ? " of some layers" : "",
-             memory_text[memory], whither[kept]);
+    const char *const *of = plan_keeps_some(look->plan, look->net, kept) ? some : what;
+    str_putf(says, "%s in %s, brought to %s and back", of[kept], memory_text[memory],
+             whither[kept]);
     return true;
 }
 

@@ -38,9 +38,8 @@ static bool is_home(const Region *region, Home home)
         return region->kind == REGION_RING ? k == RING_IN || is_saved_ring(k)
                                            : region->kind == REGION_PASS && k < 2;
     case HOME_OUT: /* in the ring of the next chunk, where this stage has it */
-        return region->kind == REGION_RING
-                   ? k == RING_OUT || k == RING_IN || is_saved_ring(k)
-                   : region->kind == REGION_PASS && k < 2;
+        return region->kind == REGION_RING ? k == RING_OUT || k == RING_IN || is_saved_ring(k)
+                                           : region->kind == REGION_PASS && k < 2;
     case HOME_GRAD_IN:
         return region->kind == REGION_RING ? k == RING_GRAD_IN || k == RING_SAVED_IW
                                            : region->kind == REGION_PASS && k >= 2;

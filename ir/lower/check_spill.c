@@ -53,9 +53,8 @@ const char *spill_misplaced(const Trace *trace, const TraceStep *step, const Ope
                   *other = (operand - first) % 2 ? operand - 1 : operand + 1;
     Memory memory = address_memory(operand->address), behind = address_memory(other->address);
     if (step->link == NONE || trace->stage->link[step->link].block == NONE ||
-        operand->read == operand->write ||
-        operand->write != ((operand - first) % 2 == 1) || operand->bytes != other->bytes ||
-        (memory != behind + 1 && behind != memory + 1) ||
+        operand->read == operand->write || operand->write != ((operand - first) % 2 == 1) ||
+        operand->bytes != other->bytes || (memory != behind + 1 && behind != memory + 1) ||
         memory > program->plan->memory[KEPT_SAVED])
         return "is no hop between neighbouring memories";
     for (int kind = 0; kind < SAVED_KINDS; kind++)

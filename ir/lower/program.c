@@ -16,8 +16,8 @@
 
 const char *const entry_text[ENTRY_COUNT] = {"compute", "send",   "recv",  "bucket", "tied",
                                              "total",   "update", "world", "loss"};
-const char *const ring_text[RING_COUNT] = {"data", "saved", "saved_w", "saved_iw", "stays", "stays_w",
-                                           "in",   "out",   "grad_in", "grad_out"};
+const char *const ring_text[RING_COUNT] = {"data",    "saved", "saved_w", "saved_iw", "stays",
+                                           "stays_w", "in",    "out",     "grad_in",  "grad_out"};
 
 int ring_slot(const Ring *ring, int micro, bool back)
 {

@@ -181,10 +181,10 @@ typedef struct StageLink {
 /* A run of links of a stage with rings of its own. What goes to a chunk of the same stage is
  * written where that one reads it: there is no message and no out ring. */
 typedef struct Chunk {
-    int index;               /* of all chunks */
-    int begin, end;          /* its links, of the stage, */
+    int index;                  /* of all chunks */
+    int begin, end;             /* its links, of the stage, */
     int first_block, end_block; /* and those of their blocks that leave */
-    int first_row, last_row; /* entries that are the first and last to add to gradients */
+    int first_row, last_row;    /* entries that are the first and last to add to gradients */
     Ring ring[RING_COUNT];
     int64_t data_offset[DATA_COUNT]; /* within a data slot */
     Ring away[SAVED_KINDS];    /* of saved values whose home is another memory (spill.h), there; */

@@ -38,8 +38,8 @@ static void put_hops(Walk *walk, const Entry *entry, int at)
     const Chunk *chunk = &stage->chunk[entry->chunk];
     bool in = entry->part != PART_F;
     Hop hop[MAX_HOPS];
-    int n = hops_around(walk->program->plan->memory[KEPT_SAVED], chunk->end_block - chunk->first_block,
-                        at, in, hop);
+    int n = hops_around(walk->program->plan->memory[KEPT_SAVED],
+                        chunk->end_block - chunk->first_block, at, in, hop);
     for (int i = 0; i < n; i++) {
         int block = in ? chunk->end_block - 1 - hop[i].bucket : chunk->first_block + hop[i].bucket;
         if (!spill_stays(stage, entry, stage->block_link[block]))

@@ -28,8 +28,9 @@ MODEL = {
 MEMORIES = ["hbm", "dram", "nvme"]
 HOMES = {
     **{memory: {"optimizer_home": memory} for memory in MEMORIES},
-    "saved-dram": {"activation_home": "dram"},
-    "saved-nvme": {"activation_home": "nvme"},
+    "saved-some": {"1-2:activation_home": "dram", "4:activation_home": "dram"},
+    "saved-others-nvme": {"activation_home": "nvme", "1-2:activation_home": "hbm", "4:activation_home": "hbm"},
+    "saved-kept": {"0-2:activation_home": "dram:recompute=none", "4-5:activation_home": "dram:recompute=selective"},
     "weights": {"weight_home": "dram"},
     "apart": {"braid": 0},
     "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
@@ -52,8 +53,9 @@ ROWS = [
     ("zero3 layers", {"dp": 2, "zero": 3}, "fp32", ["some-nvme", "others"]),
     # layers that are cut otherwise are in groups of their own wherever their state lives
     ("state of layers", {"dp": 2, "pp": 2, "zero": 3, "0-2:zero": 1}, "bf16", ["hbm", "state", "other-nvme"]),
-    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four"]),
-    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-dram", "sums-nvme"]),
+    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four", "saved-kept"]),
+    # what leaves in one plan stays in the other
+    ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-some", "saved-others-nvme", "sums-nvme"]),
     ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),
     # two rows in one, which both hold what comes and goes
     ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "all"]),

@@ -186,7 +186,8 @@ static void draw_ranges(Draw *d, int ranks, bool cut)
     static const char *const again[] = {"none", "full", "selective", "attention+norm"};
     static const char *const homes[] = {":weight_home=dram", ":gradient_home=dram",
                                         ":weight_home=dram:gradient_home=nvme",
-                                        ":optimizer_home=dram", ":optimizer_home=nvme"};
+                                        ":optimizer_home=dram", ":optimizer_home=nvme",
+                                        ":activation_home=dram", ":activation_home=hbm"};
     int layers = models[d->model].layers, n = chance(d, 40) ? 1 + draw(d, 2) : 0;
     for (int i = 0; i < n; i++) {
         int from = draw(d, layers), to = from + draw(d, layers - from);
@@ -206,7 +207,7 @@ static void draw_ranges(Draw *d, int ranks, bool cut)
         str_putf(&text, ":zero=%d", draw(d, 4));
         Rng aside = d->rng; /* the others stay what they were */
         if (rng_draw(&aside, 3) == 0)
-            str_put(&text, homes[rng_draw(&aside, 5)]);
+            str_put(&text, homes[rng_draw(&aside, 7)]);
         put_pin(d, text.at);
     }
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/lower/layout.h"
+#include "ir/lower/prove.h"
 #include "tests/check.h"
 #include "tests/ir/lower/plans.h"
 #include "tests/ir/tiny_models.h"
@@ -286,6 +287,78 @@ static void test_sides(void **state)
     arena_free(arena);
 }
 
+/* ---- saved values that leave, and such as stay ---- */
+
+static void expect_seen(const Program *program, const StageProgram *stage, const char *what)
+{
+    CheckReport report;
+    if (program_holds(program, NULL, &report))
+        fail_msg("stage %d: %s is not seen", stage->index, what);
+}
+
+/* Blocks that leave have others between them, of layers that keep theirs. Hops that do not happen,
+ * or carry another micro-batch's, are among the mutations of the numbers. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("case");
+    PlanCase some = {.model = model_with_layers(arena, tiny_llama, 16),
+                     .ranks = 2,
+                     .batch = 4,
+                     .sequence = 6,
+                     .pins = "tp=1,pp=2,mbs=1,activation_home=nvme,1:activation_home=hbm,"
+                             "3:activation_home=hbm,9-10:activation_home=hbm:recompute=full"};
+    Program *program = program_of(arena, &some);
+    CheckReport report;
+    assert_true(program_holds(program, NULL, &report));
+    for (int s = 0; s < program->stages; s++) {
+        StageProgram *stage = &program->stage[s];
+        Chunk *chunk = &stage->chunk[0];
+        assert_true(stage->blocks == stage->links - 2 && stage->blocks > 4);
+        Ring *stays = &chunk->ring[RING_STAYS], whole = *stays;
+        assert_true(stays->stride > 0 && chunk->ring[RING_SAVED].n == 1);
+        stays->base = chunk->ring[RING_SAVED].base;
+        expect_seen(program, stage, "what stays in the place of what leaves");
+        *stays = whole;
+        if (stays->n > 1) {
+            stays->n--;
+            expect_seen(program, stage, "what stays in too few slots");
+            stays->n++;
+        }
+        StageLink *near = NULL, *far = &stage->link[stage->block_link[2]],
+                  *next = &stage->link[stage->block_link[3]];
+        for (int i = 0; i < stage->links; i++)
+            near = stage->link[i].block == NONE ? &stage->link[i] : near;
+        int64_t offset = far->saved_offset[0];
+        far->saved_offset[0] = next->saved_offset[0];
+        expect_seen(program, stage, "neighbours in one place");
+        far->saved_offset[0] = offset;
+        offset = far->away_offset[0];
+        far->away_offset[0] = next->away_offset[0];
+        expect_seen(program, stage, "neighbours in one place of their home");
+        far->away_offset[0] = offset;
+        int own = stage->block_link[2];
+        stage->block_link[2] = (int)(near - stage->link);
+        expect_seen(program, stage, "a hop of what stays");
+        stage->block_link[2] = own;
+        for (int i = 0; i < stage->table.n; i++) {
+            Entry *entry = &stage->table.at[i];
+            if (entry->stays == 0)
+                continue;
+            entry->stays += 2;
+            expect_seen(program, stage, "a block that stays though others need its place");
+            entry->stays -= 2;
+            break;
+        }
+    }
+    assert_true(program_holds(program, NULL, &report));
+    Diag *diag = diag_new(arena);
+    ProveOptions options = prove_default();
+    ProveReport numbers;
+    assert_true(prove_numeric(arena, diag, program->plan, program->net, &options, &numbers));
+    arena_free(arena);
+}
+
 /* ---- groups, buckets, bodies ---- */
 
 static void expect_broken(const Program *program, int at, const char *what)
@@ -415,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_missing_entries),
         cmocka_unit_test(test_deadlock),
         cmocka_unit_test(test_sides),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_broken_buckets),
         cmocka_unit_test(test_broken_bodies),
     };

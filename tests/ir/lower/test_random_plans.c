@@ -197,8 +197,7 @@ static void draw_memories(Draw *d)
         if (d->plan->class[c].cut) {
             Homes *own = ARENA_NEW(d->arena, Homes);
             *own = *d->plan->class[c].cut;
-            own->stays = (unsigned)rng_draw(&aside, 4) << KEPT_WEIGHTS;
-            own->stays |= (unsigned)rng_draw(&aside, 2) << KEPT_STATE;
+            own->stays = (unsigned)rng_draw(&aside, 1 << KEPT_COUNT);
             d->plan->class[c].cut = own;
         }
 }
