@@ -184,10 +184,10 @@ static void draw_pins(Draw *d)
 static void draw_ranges(Draw *d, int ranks, bool cut)
 {
     static const char *const again[] = {"none", "full", "selective", "attention+norm"};
-    static const char *const homes[] = {":weight_home=dram", ":gradient_home=dram",
-                                        ":weight_home=dram:gradient_home=nvme",
-                                        ":optimizer_home=dram", ":optimizer_home=nvme",
-                                        ":activation_home=dram", ":activation_home=hbm"};
+    static const char *const homes[] = {
+        ":weight_home=dram",    ":gradient_home=dram",  ":weight_home=dram:gradient_home=nvme",
+        ":optimizer_home=dram", ":optimizer_home=nvme", ":activation_home=dram",
+        ":activation_home=hbm"};
     int layers = models[d->model].layers, n = chance(d, 40) ? 1 + draw(d, 2) : 0;
     for (int i = 0; i < n; i++) {
         int from = draw(d, layers), to = from + draw(d, layers - from);
