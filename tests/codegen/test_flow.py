@@ -87,7 +87,7 @@ def row(shop, number, pins, micros, stages):
     if number % 2 == 1:
         same(virtual, train(folder, "shaken", "--virtual", "--shake", "3"))
     if MPI:
-        same(virtual, train(folder, "mpi"))
+        same(virtual, train(folder, "mpi", "--synchronous-sends"))
     if number % 3 == 0:
         resume(folder, sequences, micros, delays)
 
