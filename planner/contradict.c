@@ -159,6 +159,27 @@ static bool batch_fits(Diag *diag, const Problem *problem, const Pins *pins)
     return false;
 }
 
+/* Of the ranks of cp that exchange heads as many as have some, while the others pass keys on; false
+ * after the refusal that names how many. */
+static bool heads_fit(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
+{
+    int heads = pins->cp_by == CROSS_HEADS ? pins->cp : pins->cp_heads;
+    Pins other = *pins;
+    other.cp_by = CROSS_RING;
+    for (int fewer = heads - 1; pins->cp > 1 && fewer >= 1; fewer--) {
+        other.cp_heads = fewer;
+        if (pins->cp % fewer != 0 || search_labels(search, &other) <= 0)
+            continue;
+        diag_error(diag, NO_SPAN, "no layer of %s has heads for each of %d cp ranks on tp=%d",
+                   problem->net->name, heads, pins->tp);
+        diag_help(diag,
+                  "let blocks of the sequence pass by the others: --pin cp_heads=%d,cp_by=ring",
+                  fewer);
+        return false;
+    }
+    return true;
+}
+
 /* A width that some tensor does not divide by, or a label that the blocks do not have. */
 static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const Pins *pins)
 {
@@ -175,6 +196,8 @@ static bool blocks_fit(Diag *diag, Search *search, const Problem *problem, const
     }
     if (search_too_wide(search, &own))
         return class_too_wide(diag, problem->net->name, own.tp);
+    if (!heads_fit(diag, search, problem, &own))
+        return false;
     diag_error(diag, NO_SPAN, "no layer of %s can be placed on tp=%d%s", problem->net->name, own.tp,
                own.sp ? " with sp=1" : "");
     diag_help(diag, "heads, feed-forward width, vocabulary%s must divide by tp",

@@ -33,6 +33,7 @@ EDGES = [
     ("one head on two ranks", ONE_HEAD, 2, 2, 8, "tp=2", OK),
     ("twice as many ranks as heads", {}, 8, 2, 8, "tp=8", OK),
     ("a ring of too many ranks", {}, 128, 1, 256, "cp=128,cp_by=ring", "a ring of 128 ranks; 64 is the most"),
+    ("more cp ranks than KV heads exchange them", {}, 4, 2, 8, "cp=4,cp_by=heads", "--pin cp_heads=2,cp_by=ring"),
     ("one KV head on four ranks", MQA, 4, 2, 8, "tp=4", OK),
     ("one KV head, sequence parallel", MQA, 2, 2, 8, "tp=2,sp=1", OK),
     ("two KV heads on four ranks", {}, 4, 2, 8, "tp=4", OK),
