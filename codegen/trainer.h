@@ -177,10 +177,10 @@ typedef struct HopWaits {
     Place place;
     int end;
     const char *index, *all;
-    const int *turn; /* NULL; or of each its place among `all` where only some take part, NONE of
+    const int *turn; /* NULL; or of each its place in the list of those that take part, NONE of
                         the others: */
-    const char *turn_name;    /* this one's, which indexes `all` */
-    const char *const *field; /* of State: "hop[LP_COPY_IN]" */
+    const char *turn_name, *list; /* this one's, and the list */
+    const char *const *field;     /* of State: "hop[LP_COPY_IN]" */
     int fields;
     int (*field_of)(const Place *place, const Event *event);
 } HopWaits;

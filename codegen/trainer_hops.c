@@ -7,15 +7,24 @@ const char *const trainer_memory[] = {"s->arena", "s->rank->dram", "s->rank->fil
 
 enum { MAX_DISTANCES = 16 };
 
+/* Of what, and how far behind the place it is, by turns where only some take part; `only`: this
+ * one, of which that says nothing, or NONE. Lanes run in order, so who waits for a hop waits for
+ * those before it. */
 typedef struct Distance {
-    int field, by;
+    int field, by, only;
 } Distance;
 
-/* How far one is behind another: by their turns, where only some take part. */
-static int distance_of(const HopWaits *waits, int from, int to)
+static Distance distance_of(const HopWaits *waits, const Place *place, const Event *event)
 {
-    CHECK(!waits->turn || waits->turn[to] != NONE);
-    return waits->turn ? waits->turn[to] - waits->turn[from] : to - from;
+    const int *turn = waits->turn;
+    Distance own = {waits->field_of(place, event), event->bucket - place->index, NONE};
+    bool apart =
+        turn && own.field != NONE && (turn[event->bucket] == NONE || turn[place->index] == NONE);
+    if (apart)
+        own = (Distance){own.field, 0, event->bucket};
+    else if (turn && own.field != NONE)
+        own.by = turn[event->bucket] - turn[place->index];
+    return own;
 }
 
 /* Distances to what places wait for, each once; MAX_DISTANCES + 1: there are more. */
@@ -27,14 +36,12 @@ static int find_distances(const Trainer *t, const HopWaits *waits, Distance *ret
         const Event *events;
         int count = waits_at(t->waits, &place, &events);
         for (int e = 0; e < count; e++) {
-            Distance own = {.field = waits->field_of(&place, &events[e])};
-            if (own.field == NONE)
-                continue;
-            own.by = distance_of(waits, place.index, events[e].bucket);
+            Distance own = distance_of(waits, &place, &events[e]);
             int k = 0;
-            while (k < n && (ret[k].field != own.field || ret[k].by != own.by))
+            while (k < n &&
+                   (ret[k].field != own.field || ret[k].by != own.by || ret[k].only != own.only))
                 k++;
-            if (k < n)
+            if (own.field == NONE || k < n)
                 continue;
             if (n == MAX_DISTANCES)
                 return n + 1;
@@ -44,35 +51,41 @@ static int find_distances(const Trainer *t, const HopWaits *waits, Distance *ret
     return n;
 }
 
+static void print_distance(Trainer *t, Emit *out, const HopWaits *waits, const Distance *distance)
+{
+    int by = distance->by;
+    const char *field = waits->field[distance->field], *sign = by < 0 ? "-" : "+";
+    const char *at = waits->turn ? waits->turn_name : waits->index,
+               *all =
+                   waits->turn ? arena_printf(t->arena, "LP_COUNT(%s)", waits->list) : waits->all,
+               *other = arena_printf(t->arena, "%s %s %d", at, sign, by < 0 ? -by : by);
+    if (distance->only != NONE || by == 0) {
+        emit_line(out, "lp_wait(&s->%s[%s]);", field,
+                  by == 0 && distance->only == NONE ? waits->index
+                                                    : arena_printf(t->arena, "%d", distance->only));
+        return;
+    }
+    if (by < 0)
+        emit_line(out, "if (%s >= %d)", at, -by);
+    else
+        emit_line(out, "if (%s < %s)", other, all);
+    emit_line(out, "    lp_wait(&s->%s[%s]);", field,
+              waits->turn ? arena_printf(t->arena, "%s[%s]", waits->list, other) : other);
+}
+
 void trainer_print_distant_waits(Trainer *t, Emit *out, const HopWaits *waits)
 {
     Distance distance[MAX_DISTANCES];
     int n = find_distances(t, waits, distance);
-    const char *at = waits->turn ? waits->turn_name : waits->index,
-               *begin = waits->turn ? arena_printf(t->arena, "%s[", waits->all) : "",
-               *end = waits->turn ? "]" : "";
-    const char *count =
-        waits->turn ? arena_printf(t->arena, "LP_COUNT(%s)", waits->all) : waits->all;
     if (n > MAX_DISTANCES) {
-        emit_open(out, "for (int other = 0; other < %s; other++)", count);
+        emit_open(out, "for (int other = 0; other < %s; other++)", waits->all);
         for (int f = 0; f < waits->fields; f++)
-            emit_line(out, "lp_wait(&s->%s[%sother%s]);", waits->field[f], begin, end);
+            emit_line(out, "lp_wait(&s->%s[other]);", waits->field[f]);
         emit_close_slim(out);
         return;
     }
-    for (int k = 0; k < n; k++) {
-        int by = distance[k].by;
-        const char *field = waits->field[distance[k].field];
-        if (by < 0) {
-            emit_line(out, "if (%s >= %d)", at, -by);
-            emit_line(out, "    lp_wait(&s->%s[%s%s - %d%s]);", field, begin, at, -by, end);
-        } else if (by > 0) {
-            emit_line(out, "if (%s + %d < %s)", at, by, count);
-            emit_line(out, "    lp_wait(&s->%s[%s%s + %d%s]);", field, begin, at, by, end);
-        } else {
-            emit_line(out, "lp_wait(&s->%s[%s]);", field, waits->index);
-        }
-    }
+    for (int k = 0; k < n; k++)
+        print_distance(t, out, waits, &distance[k]);
 }
 
 void trainer_print_lane_waits(Emit *out, const char *field, const char *index)

@@ -93,13 +93,13 @@ Homes plan_homes(const Plan *plan, int class)
 bool homes_equal(const Homes *a, const Homes *b)
 {
     return a->state == b->state && a->gradient == b->gradient && a->weight == b->weight &&
-           a->stays == b->stays;
+           memcmp(a->nearer, b->nearer, sizeof a->nearer) == 0;
 }
 
 bool homes_equal_of_params(const Homes *a, const Homes *b)
 {
     Homes other = *b;
-    other.stays ^= (a->stays ^ b->stays) & 1u << KEPT_SAVED;
+    other.nearer[KEPT_SAVED] = a->nearer[KEPT_SAVED];
     return homes_equal(a, &other);
 }
 

@@ -54,8 +54,8 @@ extern const char *const kept_short[KEPT_COUNT]; /* "optimizer" */
  * weight's is, it is gathered for each use. Nothing: the home of everybody is whole. */
 typedef struct Homes {
     AtomSet state, gradient, weight;
-    unsigned stays; /* bits of Kept: what stays on the device where the plan has a home for it in
-                       another memory */
+    uint8_t nearer[KEPT_COUNT]; /* by how many memories what is kept lives nearer to the device than
+                                   the plan's home for it (Plan.memory) */
 } Homes;
 
 /* The choice for one class: the same for all its instances. */
@@ -98,7 +98,7 @@ typedef struct Plan {
     AtomSet state_atoms; /* optimizer state (and its step) is sharded over these, where a gradient
                             is Partial or Replicate there */
     AtomSet gradient_atoms, weight_atoms; /* the same of accumulators and weights: see Homes */
-    Memory memory[KEPT_COUNT];            /* where it is between its uses, but for Homes.stays */
+    Memory memory[KEPT_COUNT];            /* where it is between its uses, but for Homes.nearer */
     int64_t bucket_bytes;                 /* gradient buckets close at this size */
     int *part;        /* per link of the chain: links of one kind and of one part are a class;
                          NULL: those of one kind are */
@@ -130,7 +130,7 @@ extern const char *const exchange_text[EXCHANGE_COUNT];
 /* The memory in which parameters with these homes have theirs, of a plan's memories [KEPT_COUNT].
  */
 Memory home_memory(const Memory *memory, const Homes *homes, Kept kept);
-/* Does some class keep on the device what has another home by the plan? */
+/* Does some class keep it nearer than the plan says for all? */
 bool plan_keeps_some(const Plan *plan, const Net *net, Kept kept);
 /* The farthest memory that anything of a plan lives in. */
 Memory plan_farthest(const Plan *plan);

@@ -21,7 +21,7 @@ Memory plan_farthest(const Plan *plan)
 
 Memory home_memory(const Memory *memory, const Homes *homes, Kept kept)
 {
-    return homes->stays >> kept & 1 ? MEMORY_HBM : memory[kept];
+    return homes->nearer[kept] < memory[kept] ? memory[kept] - homes->nearer[kept] : MEMORY_HBM;
 }
 
 bool plan_keeps_some(const Plan *plan, const Net *net, Kept kept)
@@ -29,7 +29,7 @@ bool plan_keeps_some(const Plan *plan, const Net *net, Kept kept)
     bool some = false;
     for (int c = 0; c < net->classes.n && plan->memory[kept] != MEMORY_HBM; c++) {
         Homes homes = plan_homes(plan, c);
-        some = some || home_memory(plan->memory, &homes, kept) == MEMORY_HBM;
+        some = some || home_memory(plan->memory, &homes, kept) != plan->memory[kept];
     }
     return some;
 }
@@ -40,14 +40,25 @@ void pins_memories(const Pins *pins, Memory *ret)
         ret[k] = pins->home[k] > MEMORY_HBM ? (Memory)pins->home[k] : MEMORY_HBM;
 }
 
-char *plan_memory_words(Arena *arena, const Plan *plan, Memory memory)
+/* Does some class keep it there, or (passes) behind that? */
+static bool some_lives(const Plan *plan, const Net *net, Kept kept, Memory memory, bool passes)
+{
+    bool some = false;
+    for (int c = 0; c < net->classes.n; c++) {
+        Homes homes = plan_homes(plan, c);
+        Memory own = home_memory(plan->memory, &homes, kept);
+        some = some || (passes ? own > memory : own == memory);
+    }
+    return some;
+}
+
+char *plan_memory_words(Arena *arena, const Plan *plan, const Net *net, Memory memory)
 {
     Str text = str_new(arena);
     for (int passes = 0; passes < 2; passes++) {
         int n = 0;
         for (int k = 0; k < KEPT_COUNT; k++) {
-            bool here = passes ? plan->memory[k] > memory : plan->memory[k] == memory;
-            if (!here)
+            if (!some_lives(plan, net, (Kept)k, memory, passes))
                 continue;
             const char *joint = n++ || text.n ? ", " : "";
             str_putf(&text, "%s%s%s", joint, passes && n == 1 ? "slots for " : "", kept_text[k]);
@@ -85,27 +96,37 @@ void plan_memories_put(json_t *root, const Plan *plan)
             json_object_set_new(root, kept_key[k], json_string(memory_text[plan->memory[k]]));
 }
 
-json_t *homes_json(const Homes *homes)
+json_t *homes_json(const Memory *memory, const Homes *homes)
 {
     json_t *object = json_object();
     json_object_set_new(object, "state_atoms", plan_atoms_json(homes->state));
     json_object_set_new(object, "gradient_atoms", plan_atoms_json(homes->gradient));
     json_object_set_new(object, "weight_atoms", plan_atoms_json(homes->weight));
-    for (int k = 0; k < KEPT_COUNT; k++)
-        if (homes->stays >> k & 1)
-            json_object_set_new(object, kept_key[k], json_string(memory_text[MEMORY_HBM]));
+    for (int k = 0; k < KEPT_COUNT; k++) {
+        Memory own = home_memory(memory, homes, (Kept)k);
+        if (own != memory[k])
+            json_object_set_new(object, kept_key[k], json_string(memory_text[own]));
+    }
     return object;
 }
 
-bool homes_stays_read(Json object, Homes *ret)
+bool homes_memories_read(Json object, const Memory *memory, Homes *ret)
 {
     for (int k = 0; k < KEPT_COUNT; k++) {
-        int memory;
+        int own;
         if (!json_has(object, kept_key[k]))
             continue;
-        if (!json_word(json_get(object, kept_key[k]), memory_text, 1, &memory))
+        Json at = json_get(object, kept_key[k]);
+        if (!json_word(at, memory_text, MEMORY_COUNT, &own))
             return false;
-        ret->stays |= 1u << k;
+        if (own > (int)memory[k]) {
+            json_fail(at, "a class keeps %s in %s, behind the plan's home for it", kept_text[k],
+                      memory_text[own]);
+            diag_help(at.doc->diag, "the plan's \"%s\" is the farthest that any class has",
+                      kept_key[k]);
+            return false;
+        }
+        ret->nearer[k] = (uint8_t)(memory[k] - own);
     }
     return true;
 }

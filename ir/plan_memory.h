@@ -6,7 +6,7 @@
 
 /* What of a plan lives in a memory, or passes through it on its way: "the optimizer's state and
  * saved activations"; "" for nothing. */
-char *plan_memory_words(Arena *arena, const Plan *plan, Memory memory);
+char *plan_memory_words(Arena *arena, const Plan *plan, const Net *net, Memory memory);
 
 /* A pin like "activation_home", or KEPT_COUNT. */
 Kept kept_of_pin(const char *key);
@@ -18,8 +18,9 @@ bool pin_memory(Diag *diag, const char *key, const char *text, int *ret);
 extern const char *const kept_key[KEPT_COUNT];
 void plan_memories_put(json_t *root, const Plan *plan);
 bool plan_memories_read(Json root, Plan *plan);
-/* The "cut" of a class, a new reference; reading sets what stays in "hbm". */
-json_t *homes_json(const Homes *homes);
-bool homes_stays_read(Json object, Homes *ret);
+/* The "cut" of a class of a plan with these memories, a new reference; reading sets what lives
+ * nearer. False after an error. */
+json_t *homes_json(const Memory *memory, const Homes *homes);
+bool homes_memories_read(Json object, const Memory *memory, Homes *ret);
 
 #endif

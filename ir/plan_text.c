@@ -101,7 +101,7 @@ static json_t *class_json(const Plan *plan, const Net *net, int c)
     json_object_set_new(object, "homes", homes);
     json_object_set_new(object, "saved", saved);
     if (choice->cut)
-        json_object_set_new(object, "cut", homes_json(choice->cut));
+        json_object_set_new(object, "cut", homes_json(plan->memory, choice->cut));
     if (choice->mesh)
         json_object_set_new(object, "mesh", class_mesh_json(choice->mesh));
     return object;
@@ -352,7 +352,7 @@ static bool read_cut(Json object, const Plan *plan, ClassPlan *ret)
     Homes *homes = ARENA_NEW(plan->arena, Homes);
     ret->cut = homes;
     return json_want_object(object) && json_only_keys(object, keys, 3 + KEPT_COUNT) &&
-           read_homes(object, plan, homes) && homes_stays_read(object, homes);
+           read_homes(object, plan, homes) && homes_memories_read(object, plan->memory, homes);
 }
 
 static bool read_class(Json object, const Plan *plan, const Net *net, const Graph *graph,

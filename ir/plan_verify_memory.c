@@ -38,10 +38,31 @@ static bool verify_far_weights(const Verify *v)
     return good;
 }
 
+/* All but state has one home beside the device's. */
+static bool verify_two_homes(const Verify *v)
+{
+    const Plan *plan = v->plan;
+    for (int c = 0; c < v->net->classes.n; c++)
+        for (int k = KEPT_STATE + 1; k < KEPT_COUNT; k++) {
+            Homes homes = plan_homes(plan, c);
+            Memory own = home_memory(plan->memory, &homes, (Kept)k);
+            if (own == MEMORY_HBM || own == plan->memory[k])
+                continue;
+            Json class = at_index(at_key(v->file, "classes"), c);
+            fault(v, at_key(at_key(class, "cut"), kept_key[k]),
+                  SAY(v, "class %s keeps %s in %s, others in %s", v->net->classes.at[c]->name,
+                      kept_text[k], memory_text[own], memory_text[plan->memory[k]]));
+            diag_help(v->diag, "plan with %s=%s or hbm for these layers", kept_pin[k],
+                      memory_text[plan->memory[k]]);
+            return false;
+        }
+    return true;
+}
+
 bool verify_memory(const Verify *v)
 {
     const Plan *plan = v->plan;
-    bool good = true;
+    bool good = verify_two_homes(v);
     for (int k = 0; k < KEPT_COUNT; k++) {
         Memory memory = plan->memory[k];
         if (memory == MEMORY_HBM || !plan->cluster || plan->cluster->store[memory].bytes > 0)

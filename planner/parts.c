@@ -448,7 +448,8 @@ bool parts_memories(const Parts *parts, Memory *ret)
         Memory own[KEPT_COUNT];
         pins_memories(&kind->pins, own);
         for (int k = 0; k < KEPT_COUNT; k++) {
-            if (own[k] != MEMORY_HBM && ret[k] != MEMORY_HBM && own[k] != ret[k]) {
+            bool differ = own[k] != MEMORY_HBM && ret[k] != MEMORY_HBM && own[k] != ret[k];
+            if (differ && k != KEPT_STATE) {
                 diag_error(parts->problem->diag, NO_SPAN, "%s: %s in %s, those of others in %s",
                            kind->where, kept_text[k], memory_text[own[k]], memory_text[ret[k]]);
                 diag_help(parts->problem->diag,
@@ -474,9 +475,10 @@ typedef struct Piece {
 static Homes kind_homes(const LayerKind *kind, const Memory *memory)
 {
     Homes homes = homes_preset(&kind->mesh, kind->pins.zero, kind->pins.shard);
+    Memory own[KEPT_COUNT];
+    pins_memories(&kind->pins, own);
     for (int k = 0; k < KEPT_COUNT; k++)
-        if (memory[k] != MEMORY_HBM && kind->pins.home[k] <= MEMORY_HBM)
-            homes.stays |= 1u << k;
+        homes.nearer[k] = (uint8_t)(memory[k] - own[k]);
     return homes;
 }
 
@@ -532,11 +534,10 @@ static bool share_homes(const Parts *parts, const Plan *plan, const Net *net)
             return false;
         }
         second->home[param->use_param[1]] = first->home[param->use_param[0]];
-        const unsigned saved = 1u << KEPT_SAVED; /* belongs to no parameter */
         Homes own = plan_homes(plan, param->use_class[1]);
         Homes *cut = ARENA_NEW(plan->arena, Homes);
         *cut = plan_homes(plan, param->use_class[0]);
-        cut->stays = (cut->stays & ~saved) | (own.stays & saved);
+        cut->nearer[KEPT_SAVED] = own.nearer[KEPT_SAVED]; /* belongs to no parameter */
         second->cut = first->cut || second->cut ? cut : NULL;
     }
     return true;

@@ -29,8 +29,8 @@ typedef struct Parts {
 Parts *parts_new(const Problem *problem, const Pins *pins, const Variant *variant);
 /* The atoms that a zigzag deals the sequence out to; none without. */
 AtomSet parts_zigzag(const Parts *parts);
-/* The memories of a plan: of each kind the one in which some layers have it; [KEPT_COUNT]. False
- * after an error: two of them have others, neither the device's. */
+/* The memories of a plan: of each kind the farthest in which some layers have it; [KEPT_COUNT].
+ * False after an error: two of them have others, neither the device's, of what is not state. */
 bool parts_memories(const Parts *parts, Memory *ret);
 /* Fills plan->part and plan->class for a net that plan_tell has not divided yet, and divides it.
  * The plan's mesh and homes are those of the first kind. */

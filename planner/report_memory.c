@@ -43,8 +43,9 @@ static void put_far(Str *str, const Report *report)
         bool fits = most <= room;
         str_putf(str, "  %s: %s of a device's share of %s, %s%s%s%s\n", memory_text[m],
                  str_gib(arena, most), str_gib(arena, room),
-                 plan_memory_words(arena, it->plan, (Memory)m), fits ? "" : report->style.bad,
-                 fits ? "" : ", which is too much", fits ? "" : report->style.off);
+                 plan_memory_words(arena, it->plan, it->net, (Memory)m),
+                 fits ? "" : report->style.bad, fits ? "" : ", which is too much",
+                 fits ? "" : report->style.off);
     }
     if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
         str_putf(str,

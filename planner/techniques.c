@@ -144,7 +144,12 @@ static bool is_hpz(const Look *look, Str *says)
 /* What lives in a memory behind the device's, of what steps or of what backward reads. */
 static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
 {
-    if (look->plan->memory[kept] != memory)
+    int here = 0;
+    for (int c = 0; c < look->net->classes.n; c++) {
+        Homes homes = plan_homes(look->plan, c);
+        here += home_memory(look->plan->memory, &homes, kept) == memory;
+    }
+    if (here == 0)
         return false;
     static const char *const what[KEPT_COUNT] = {"optimizer state", "what layers keep for backward",
                                                  "weights", "gradients"};
@@ -153,7 +158,7 @@ static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
         "weights of some layers", "gradients of some layers"};
     static const char *const whither[KEPT_COUNT] = {"the update", "it", "each use and the update",
                                                     "each sum, the norm and the update"};
-    const char *const *of = plan_keeps_some(look->plan, look->net, kept) ? some : what;
+    const char *const *of = here < look->net->classes.n ? some : what;
     str_putf(says, "%s in %s, brought to %s and back", of[kept], memory_text[memory],
              whither[kept]);
     return true;
@@ -419,7 +424,7 @@ static bool is_divided(const Look *look, Str *says)
             roles = roles || !mesh_same_roles(plan_mesh(plan, a), plan_mesh(plan, b));
             places = places || !place_equal(&x->boundary_out, &y->boundary_out);
             homes = homes || !homes_equal_of_params(&cut, &other);
-            saved = saved || ((cut.stays ^ other.stays) >> KEPT_SAVED & 1);
+            saved = saved || cut.nearer[KEPT_SAVED] != other.nearer[KEPT_SAVED];
             again =
                 again || memcmp(x->keep, y->keep, (size_t)graph->values.n * sizeof *x->keep) != 0;
         }

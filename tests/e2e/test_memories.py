@@ -38,10 +38,9 @@ HOMES = {
     "mixed-nvme": {"weight_home": "dram", "activation_home": "nvme", "optimizer_home": "nvme"},
     "sums": {"gradient_home": "dram"},
     "sums-nvme": {"gradient_home": "nvme"},
-    "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme"},
-    "others": {"weight_home": "dram", "gradient_home": "dram", "0-2:weight_home": "hbm:gradient_home=hbm"},
-    "state": {"0-2:optimizer_home": "dram"},
-    "other-nvme": {"optimizer_home": "nvme", "0-2:optimizer_home": "hbm"},
+    "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme:optimizer_home=dram"},
+    "others-nvme": {"weight_home": "dram", "gradient_home": "dram", "optimizer_home": "nvme",
+                    "0-2:weight_home": "hbm:gradient_home=hbm:optimizer_home=dram"},
     "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
 }
 ROWS = [
@@ -49,10 +48,8 @@ ROWS = [
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
     ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
     ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
-    # layers in two groups, whose sums are those of two: what is near in one plan is far in the other
-    ("zero3 layers", {"dp": 2, "zero": 3}, "fp32", ["some-nvme", "others"]),
-    # layers that are cut otherwise are in groups of their own wherever their state lives
-    ("state of layers", {"dp": 2, "pp": 2, "zero": 3, "0-2:zero": 1}, "bf16", ["hbm", "state", "other-nvme"]),
+    # layers that are cut otherwise are groups of their own wherever what is kept of them lives
+    ("layers bf16", {"dp": 2, "zero": 3, "0-2:zero": 0}, "bf16", ["hbm", "some-nvme", "others-nvme"]),
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four", "saved-kept"]),
     # what leaves in one plan stays in the other
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-some", "saved-others-nvme", "sums-nvme"]),

@@ -380,7 +380,7 @@ static const Case divided[] = {
     {"llama-10m", "host", 4, 8, 128, "fp32",
      "dp=2,pp=2,zero=3,0-1:weight_home=dram:gradient_home=nvme,last:zero=0:weight_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
-     "tp=8,sp=1,8-15:optimizer_home=nvme,last:optimizer_home=nvme"},
+     "tp=8,sp=1,8-15:optimizer_home=nvme,24-:optimizer_home=dram,last:optimizer_home=dram"},
     {"llama-10m", "host", 4, 8, 128, "bf16 muon",
      "dp=2,pp=2,zero=3,optimizer_home=nvme,first:optimizer_home=hbm,2-5:optimizer_home=hbm"},
     {"llama-10m", "host", 2, 8, 128, "fp32", "dp=2,zero=1,-3:optimizer_home=dram"},

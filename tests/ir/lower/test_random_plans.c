@@ -197,7 +197,9 @@ static void draw_memories(Draw *d)
         if (d->plan->class[c].cut) {
             Homes *own = ARENA_NEW(d->arena, Homes);
             *own = *d->plan->class[c].cut;
-            own->stays = (unsigned)rng_draw(&aside, 1 << KEPT_COUNT);
+            for (int k = 0; k < KEPT_COUNT; k++) /* of all but state on the device, or there */
+                own->nearer[k] =
+                    (uint8_t)(k == KEPT_STATE ? rng_draw(&aside, 3) : 2 * rng_draw(&aside, 2));
             d->plan->class[c].cut = own;
         }
 }
