@@ -89,7 +89,8 @@ static void print_title(Trainer *t, Emit *out)
     emit_text(out,
               "#include \"templates/host/attention_tile.h\"\n"
               "#include \"templates/host/attention.c\"\n#include \"templates/host/embedding.c\"\n"
-              "#include \"templates/host/flat.h\"\n#include \"templates/host/stage.h\"\n");
+              "#include \"templates/host/flat.h\"\n#include \"templates/host/exact.h\"\n"
+              "#include \"templates/host/stage.h\"\n");
     trainer_print_expert_includes(t, out);
     emit_text(out, "\n#include \"kernels.h\"\n\n");
 }
@@ -142,16 +143,24 @@ static void print_state(Trainer *t, Emit *out)
         emit_line(out, "enum { STAGES = %d };", t->plan->stages);
     int64_t scalars = t->program->stage[0].scalars;
     emit_line_comment(out,
-                      arena_printf(t->arena, "enum { LOSS_AT = %lld, PAIR_AT = %lld };",
+                      arena_printf(t->arena, "enum { LOSS_AT = %lld, TOTALS_AT = %lld };",
                                    (long long)(scalars + 64 * SCALAR_LOSS),
                                    (long long)t->program->stage[0].pair.base),
-                      t->program->flows
-                          ? "loss of this rank; {loss, norm^2, stop} of the world, a ring of steps"
-                          : "loss of this rank; {loss, norm^2} of the world");
+                      t->program->flows ? "loss of this rank; sums of the world, a ring of steps"
+                                        : "loss of this rank; sums of the world");
     Str kinds = str_new(t->arena);
     for (int d = 0; d < trainer_data_kinds(t); d++)
         str_putf(&kinds, "%s%s", d ? ", " : "", trainer_data(t, d));
     emit_line(out, "enum { %s };", kinds.at);
+    emit_blank(out);
+    emit_comment(out, "What the world adds up once a step. The squares of gradients are added "
+                      "without rounding: their sum is the same however they are cut.");
+    emit_open(out, "typedef struct Totals");
+    emit_line(out, "LpExact norm2;");
+    emit_line(out, "double loss[%d];", net_losses(t->net));
+    if (t->program->flows)
+        emit_line(out, "double stop;");
+    emit_close(out, " Totals;");
     emit_blank(out);
     emit_comment(out, "All that changes on one rank, besides its arena.");
     emit_open(out, "typedef struct State");

@@ -161,7 +161,7 @@ void trainer_print_flow_state(Emit *out);
 void trainer_print_flow_helpers(Trainer *t, Emit *out);
 void trainer_print_version(Trainer *t, Emit *out, int stage);
 void trainer_print_versions(Trainer *t, Emit *out, int stage); /* that a step reads and writes */
-void trainer_print_world(Trainer *t, Emit *out, int stage);
+void trainer_print_world(Emit *out, int stage);
 void trainer_print_flow_run(Trainer *t, Emit *out, const char *begin);
 /* "turn + 1": the step of an entry, counted from the last drain. */
 const char *trainer_flow_step(Trainer *t, const Entry *entry);

@@ -87,14 +87,15 @@ void trainer_print_flow_helpers(Trainer *t, Emit *out)
     emit_close(out, "");
     emit_blank(out);
     print_weight_at(t, out);
-    Str pairs = str_new(t->arena);
+    Str slots = str_new(t->arena);
     for (int s = 0; s < t->program->stages; s++)
-        str_putf(&pairs, "%s%d", s ? ", " : "", t->program->stage[s].pair.n);
+        str_putf(&slots, "%s%d", s ? ", " : "", t->program->stage[s].pair.n);
     emit_comment(out, "Where a step's loss and norm are until the world's sum of them is there: a "
                       "ring, by stage.");
-    emit_open_function(out, "static inline float *pair_of(const State *s, int step)");
-    emit_line(out, "static const int pairs[] = {%s};", pairs.at);
-    emit_line(out, "return arena_at(s, PAIR_AT + step %% pairs[s->rank->stage] * 64);");
+    emit_open_function(out, "static inline Totals *totals_of(const State *s, int step)");
+    emit_line(out, "static const int totals[] = {%s};", slots.at);
+    emit_line(out, "return arena_at(s, TOTALS_AT + step %% totals[s->rank->stage] * %d);",
+              PAIR_BYTES);
     emit_close(out, "");
     emit_blank(out);
     emit_comment(out, "Turn i updates step i.");
@@ -114,15 +115,15 @@ void trainer_print_flow_helpers(Trainer *t, Emit *out)
     emit_line(out, "    return;");
     emit_line(out, "lp_wait(&s->world);");
     emit_line(out, "const int step = s->summed;");
-    emit_line(out, "const float *pair = pair_of(s, step);");
+    emit_line(out, "const Totals *totals = totals_of(s, step);");
     emit_line(out, "s->summed = -1;");
-    emit_line(out, "s->loss = pair[0];");
-    emit_line(out, "s->norm = sqrt(pair[1]);");
-    int losses = net_losses(t->net), stop = 1 + losses;
+    emit_line(out, "s->loss = totals->loss[0];");
+    emit_line(out, "s->norm = sqrt(lp_exact_value(&totals->norm2));");
+    int losses = net_losses(t->net);
     for (int k = 1; k < losses; k++)
-        emit_line(out, "lp_loss_beside(%d, pair[%d]);", k, loss_in_pair(k));
-    emit_line(out, "lp_flow_end(s->begin + step, s->loss, s->norm, pair[%d] > 0.0f);", stop);
-    emit_line(out, "if (pair[%d] > 0.0f && s->steps > step + %d)", stop, depth(t) + 2);
+        emit_line(out, "lp_loss_beside(%d, totals->loss[%d]);", k, k);
+    emit_line(out, "lp_flow_end(s->begin + step, s->loss, s->norm, totals->stop > 0.0);");
+    emit_line(out, "if (totals->stop > 0.0 && s->steps > step + %d)", depth(t) + 2);
     emit_line(out, "    s->steps = step + %d;", depth(t) + 2);
     emit_close(out, "");
     emit_blank(out);
@@ -149,14 +150,14 @@ void trainer_print_versions(Trainer *t, Emit *out, int s)
                   versions->n, (long long)versions->stride);
 }
 
-void trainer_print_world(Trainer *t, Emit *out, int s)
+void trainer_print_world(Emit *out, int s)
 {
     emit_comment(out, "The world's sum of loss and norm of a step, which nobody waits for until "
                       "that of the next begins.");
     emit_open_function(out, "static void stage%d_world(State *s, int step)", s);
     emit_line(out, "settle(s);");
-    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair_of(s, step), %d, LP_F32, LP_SUM);",
-              2 + net_losses(t->net));
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, totals_of(s, step), sizeof(Totals) / "
+                   "sizeof(double), LP_F64, LP_SUM);");
     emit_line(out, "s->summed = step;");
     emit_close(out, "");
     emit_blank(out);

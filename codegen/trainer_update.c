@@ -326,9 +326,8 @@ static void print_norm(Trainer *t, Emit *out, int s)
     bool flows = t->program->flows;
     emit_open_function(out, "static void stage%d_norm(State *s%s)", s, flows ? ", int step" : "");
     trainer_print_first_hops(t, out, s);
-    emit_line(out, flows ? "float *pair = pair_of(s, step); /* loss, norm^2, stop */"
-                         : "float *pair = arena_at(s, PAIR_AT); /* loss, norm^2 */");
-    emit_line(out, "double norm2 = 0.0;");
+    emit_line(out, "Totals *totals = %s;", flows ? "totals_of(s, step)" : "arena_at(s, TOTALS_AT)");
+    emit_line(out, "totals->norm2 = (LpExact){{0.0}};");
     bool own = trainer_bucket_waits(t, out, s, PLACE_NORM);
     emit_open(out, "for (int b = 0; b < LP_COUNT(stage%d_buckets); b++)", s);
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
@@ -343,7 +342,7 @@ static void print_norm(Trainer *t, Emit *out, int s)
     emit_line(out, by_sign(stage)
                        ? "if (group->rate == 0.0f && group->home && s->index[group->owner] == 0)"
                        : "if (group->home && s->index[group->owner] == 0)");
-    emit_line(out, "    norm2 += lp_sumsq(bucket->share_elements, g);");
+    emit_line(out, "    lp_exact_squares(&totals->norm2, bucket->share_elements, g);");
     emit_close(out, "");
     bool scaled = t->program->recipe->scales_loss;
     if (scaled)
@@ -351,30 +350,29 @@ static void print_norm(Trainer *t, Emit *out, int s)
     trainer_print_waits(t, out, &world, NULL);
     int losses = net_losses(t->net);
     for (int k = 0; k < losses; k++)
-        emit_line(out, "pair[%d] = %s;", loss_in_pair(k), trainer_loss_owner(t, s, k));
-    emit_line(out, "pair[1] = (float)norm2;");
+        emit_line(out, "totals->loss[%d] = %s;", k, trainer_loss_owner(t, s, k));
     if (flows) {
-        emit_line(out, "pair[%d] = lp_stop_wanted() ? 1.0f : 0.0f;", 1 + losses);
+        emit_line(out, "totals->stop = lp_stop_wanted() ? 1.0 : 0.0;");
         emit_close(out, "");
         emit_blank(out);
-        trainer_print_world(t, out, s);
+        trainer_print_world(out, s);
         return;
     }
-    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, pair, %d, LP_F32, LP_SUM);", 1 + losses);
+    emit_line(out, "lp_all_reduce(&s->world, LP_WORLD, totals, sizeof *totals / sizeof(double), "
+                   "LP_F64, LP_SUM);");
     if (!waits_for_world(t, &clip))
         emit_line(out, "lp_wait(&s->world);");
     trainer_print_waits(t, out, &clip, NULL);
-    emit_line(out, scaled ? "s->loss = pair[0] / scale;" : "s->loss = pair[0];");
+    emit_line(out, scaled ? "s->loss = totals->loss[0] / scale;" : "s->loss = totals->loss[0];");
     for (int k = 1; k < losses; k++)
-        emit_line(out, "lp_loss_beside(%d, pair[%d]%s);", k, loss_in_pair(k),
-                  scaled ? " / scale" : "");
-    emit_line(out, scaled ? "s->norm = sqrt(pair[1]) / scale;" : "s->norm = sqrt(pair[1]);");
+        emit_line(out, "lp_loss_beside(%d, totals->loss[%d]%s);", k, k, scaled ? " / scale" : "");
+    emit_line(out, "s->norm = sqrt(lp_exact_value(&totals->norm2))%s;", scaled ? " / scale" : "");
     emit_line(out, "const double limit = s->rank->options->clip;");
     emit_line(out, "s->coef = limit > 0.0 ? fmin(1.0, limit / (s->norm + 1e-6)) : 1.0;");
     if (scaled) {
         emit_line(out, "s->coef /= scale;");
         emit_comment(out, "An infinity or NaN anywhere in the world is in everybody's sum.");
-        emit_line(out, "s->skipped = lp_loss_scale_step(isfinite(pair[1]));");
+        emit_line(out, "s->skipped = lp_loss_scale_step(isfinite(s->norm));");
     }
     emit_close(out, "");
     emit_blank(out);

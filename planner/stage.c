@@ -441,7 +441,7 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
                         state_slots_bytes(family, cost->far_buckets, cost->field_bytes);
     time_buckets(cost, begin, end);
     fill_ends(scratch, family, begin, end, cost);
-    cost->fixed_bytes = 64 * SCALAR_COUNT + cost->weight_bytes + cost->gradient_bytes +
+    cost->fixed_bytes = 64 * SCALAR_COUNT + PAIR_BYTES + cost->weight_bytes + cost->gradient_bytes +
                         cost->state_bytes + cost->transient_bytes;
     arena_free(scratch);
     return cost;

@@ -192,8 +192,8 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
     }
     bytes.state += state_slots_bytes(family, buckets, field); /* which chunks share */
     bytes.transients = 4 * pass + scratch + fetched + buffers + sums;
-    int pairs = family->order->turn ? family->order->stages + 2 : 0;
-    bytes.all = 64 * (SCALAR_COUNT + pairs) + bytes.weights + bytes.gradients + bytes.state +
-                bytes.saved + bytes.transients;
+    int pairs = family->order->turn ? family->order->stages + 2 : 1;
+    bytes.all = 64 * SCALAR_COUNT + PAIR_BYTES * pairs + bytes.weights + bytes.gradients +
+                bytes.state + bytes.saved + bytes.transients;
     return bytes;
 }

@@ -114,9 +114,9 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
     RegionList list = {0, ARENA_ARRAY(arena, Region,
                                       (5 + stage->delay) * stage->groups.n +
                                           stage->chunks * (RING_COUNT + 2 * SAVED_KINDS) + 16)};
-    int pairs = program->flows ? stage->lag + 2 : 0; /* several of {loss, norm2} */
+    int pairs = program->flows ? stage->lag + 2 : 1; /* of {loss, norm2} */
     const Mesh *mesh = &program->plan->mesh;
-    put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * (SCALAR_COUNT + pairs));
+    put_region(&list, REGION_SCALARS, 0, stage->scalars, 64 * SCALAR_COUNT + PAIR_BYTES * pairs);
     for (int g = 0; g < stage->groups.n; g++) {
         const Group *group = &stage->groups.at[g];
         int64_t state = up(group->state_elements * dtype_bytes(recipe->master));
@@ -544,10 +544,10 @@ static bool check_versions(Check *check, const StageProgram *stage)
 {
     const Ring *pair = &stage->pair;
     bool several = check->program->flows;
-    int64_t first = stage->scalars + 64 * (several ? SCALAR_COUNT : SCALAR_PAIR);
+    int64_t first = stage->scalars + 64 * SCALAR_COUNT;
     bool good = stage->versions.n == stage->delay + 1 &&
                 pair->n == (several ? stage->lag + 2 : 1) && pair->base == first &&
-                pair->stride == 64;
+                pair->stride == PAIR_BYTES;
     return good ||
            check_fault(
                check,

@@ -62,9 +62,8 @@ static bool is_pair(const Trace *trace, const TraceStep *step, const Operand *op
 {
     const StageProgram *stage = trace->stage;
     int width = dtype_bytes(trace->program->recipe->gradient);
-    int64_t at = !trace->program->flows
-                     ? stage->scalars + 64 * SCALAR_PAIR
-                     : stage->scalars + 64 * (SCALAR_COUNT + step->round % (stage->lag + 2));
+    int slot = trace->program->flows ? step->round % (stage->lag + 2) : 0;
+    int64_t at = stage->scalars + 64 * SCALAR_COUNT + PAIR_BYTES * slot;
     return operand->address == at + first * width && operand->bytes == count * width;
 }
 

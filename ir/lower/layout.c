@@ -428,12 +428,10 @@ void stage_layout(Program *program, StageProgram *stage)
     int64_t at = 0;
     stage->scalars = at;
     at += 64 * SCALAR_COUNT;
-    stage->pair = (Ring){.base = stage->scalars + 64 * SCALAR_PAIR, .stride = 64, .n = 1};
-    if (program->flows) { /* one more than are due, so that none is waited for */
-        stage->pair.base = at;
-        stage->pair.n = stage->lag + 2;
-        at += stage->pair.stride * stage->pair.n;
-    }
+    /* where steps flow, one more than are due, so that none is waited for */
+    stage->pair =
+        (Ring){.base = at, .stride = PAIR_BYTES, .n = program->flows ? stage->lag + 2 : 1};
+    at += stage->pair.stride * stage->pair.n;
     at = put_groups(program, stage, at);
 
     int64_t begin = at;

@@ -226,7 +226,7 @@ typedef struct StageProgram {
     int64_t pass[4],
         pass_bytes;  /* transients between links: two for activations, two for gradients */
     int64_t scalars; /* SCALAR_COUNT cells of 64 bytes, of the gradient's dtype; behind them
-                        the slots of `pair`, where it has several */
+                        the slots of `pair` */
     int delay;       /* steps by which the weights of forward and backward are stale */
     int ahead, lag;  /* the most steps that entries are later and earlier than their turn */
     Ring versions;   /* of all weights of the stage, where they live: slot = updates so far mod n */
@@ -240,11 +240,13 @@ typedef struct StageProgram {
 } StageProgram;
 
 /* LOSS accumulates over micro-batches on this rank, those beside it behind it, then evaluation's;
- * PAIR is {loss, norm2, losses beside it}: this rank's share before the world reduction, the totals
- * after it; COEF the clip coefficient; LR and STEP (counted from 1) are set before each step, and
+ * COEF is the clip coefficient; LR and STEP (counted from 1) are set before each step, and
  * so is the weight decay of matrices, which stands behind STEP. Zero at start, but COEF is 1: where
  * steps flow nothing sets it. */
-enum { SCALAR_LOSS, SCALAR_PAIR, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
+enum { SCALAR_LOSS, SCALAR_COEF, SCALAR_LR, SCALAR_STEP, SCALAR_COUNT };
+/* A slot of {loss, norm2, losses beside it}: this rank's share before the world reduction, the
+ * totals after it. Trainers hold norm2 there in all its digits (templates/host/exact.h). */
+enum { PAIR_BYTES = 256 };
 
 typedef struct Program {
     Arena *arena;

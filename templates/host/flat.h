@@ -1,8 +1,7 @@
-/* flat.h - kernels over flat ranges: what a trainer does besides its model. AdamW, sums of squares,
- * gradient accumulation, and blocks copied between layouts.
+/* flat.h - kernels over flat ranges: what a trainer does besides its model. AdamW, gradient
+ * accumulation, and blocks copied between layouts.
  *
- * No result depends on the number of threads: sums are taken over fixed chunks and added in their
- * order. */
+ * No result depends on the number of threads. */
 #ifndef LP_FLAT_H
 #define LP_FLAT_H
 
@@ -44,35 +43,6 @@ static LP_MAYBE_UNUSED void lp_adamw(long n, LpAdam a, float *restrict w, float 
         v[i] = vi;
         w[i] = w[i] * keep - rate * mi / (sqrtf(vi * a.correct2) + a.eps);
     }
-}
-
-#define LP_SUMSQ_PARTS 256
-#define LP_SUMSQ_RUN 4096
-
-/* Σ x². Runs of 4096 are added in float, everything above in double. */
-static LP_MAYBE_UNUSED double lp_sumsq(long n, const float *x)
-{
-    double part[LP_SUMSQ_PARTS];
-    const long each = ((n + LP_SUMSQ_PARTS - 1) / LP_SUMSQ_PARTS + LP_SUMSQ_RUN - 1) /
-                      LP_SUMSQ_RUN * LP_SUMSQ_RUN;
-#pragma omp parallel for schedule(static)
-    for (int p = 0; p < LP_SUMSQ_PARTS; p++) {
-        const long end = (p + 1) * each < n ? (p + 1) * each : n;
-        double sum = 0.0;
-        for (long begin = p * each; begin < end; begin += LP_SUMSQ_RUN) {
-            const long stop = begin + LP_SUMSQ_RUN < end ? begin + LP_SUMSQ_RUN : end;
-            float run = 0.0f;
-#pragma omp simd reduction(+ : run)
-            for (long i = begin; i < stop; i++)
-                run += x[i] * x[i];
-            sum += run;
-        }
-        part[p] = sum;
-    }
-    double sum = 0.0;
-    for (int p = 0; p < LP_SUMSQ_PARTS; p++)
-        sum += part[p];
-    return sum;
 }
 
 static LP_MAYBE_UNUSED void lp_scale(long n, float *x, float factor)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "templates/host/exact.h"
 #include "templates/host/flat.h"
 
 #include "ir/base/rng.h"
@@ -53,20 +54,83 @@ static void test_adamw(void **state)
     arena_free(arena);
 }
 
-static void test_sumsq(void **state)
+/* Multiples of 1/1024 whose squares add up in a whole number: the sum is the right one, to the
+ * last bit. */
+static void test_squares_whole(void **state)
 {
     (void)state;
-    static const long sizes[] = {0, 1, 4095, 4097, 300000, 2000003};
+    static const long sizes[] = {0, 1, 1023, 1025, 40000};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         float *x = malloc((size_t)(sizes[s] + 1) * sizeof *x);
-        double want = 0;
+        uint64_t want = 0;
         for (long i = 0; i < sizes[s]; i++) {
-            x[i] = (float)rng_unit(3, 0, (uint64_t)i);
-            want += (double)x[i] * x[i];
+            int64_t k = (int64_t)(rng_unit(3, 0, (uint64_t)i) * (1 << 19));
+            x[i] = (float)k / 1024.0f;
+            want += (uint64_t)(k * k);
         }
-        assert_true(fabs(lp_sumsq(sizes[s], x) - want) <= 1e-6 * (want + 1e-9));
+        LpExact sum = {{0.0}};
+        lp_exact_squares(&sum, sizes[s], x);
+        assert_true(lp_exact_value(&sum) == ldexp((double)want, -20));
         free(x);
     }
+}
+
+enum { WIDE = 5000 };
+
+/* Floats of every exponent, subnormal ones too. */
+static void wide_floats(float *ret)
+{
+    for (int i = 0; i < WIDE; i++) {
+        double unit = rng_unit(7, 0, (uint64_t)i),
+               sign = rng_unit(7, 1, (uint64_t)i) < 0.5 ? -1 : 1;
+        int exponent = -148 + (int)(275.0 * rng_unit(7, 2, (uint64_t)i));
+        ret[i] = (float)(sign * ldexp(0.5 + 0.5 * unit, exponent));
+    }
+}
+
+/* However numbers are cut among ranks, and in which order ranks add their digits: the same bits. */
+static void test_squares_cut(void **state)
+{
+    (void)state;
+    float x[WIDE];
+    wide_floats(x);
+    LpExact whole = {{0.0}};
+    lp_exact_squares(&whole, WIDE, x);
+    double want = lp_exact_value(&whole);
+    long double about = 0;
+    for (int i = 0; i < WIDE; i++)
+        about += (long double)x[i] * x[i];
+    assert_true(fabsl(want - about) <= 1e-15L * about);
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        LpExact ranks[8], sum = {{0.0}};
+        memset(ranks, 0, sizeof ranks);
+        for (int begin = 0; begin < WIDE;) {
+            int most = 1 + (int)(3000.0 * rng_unit(seed, 1, (uint64_t)begin));
+            int n = WIDE - begin < most ? WIDE - begin : most;
+            lp_exact_squares(&ranks[(int)(8.0 * rng_unit(seed, 2, (uint64_t)begin))], n, x + begin);
+            begin += n;
+        }
+        for (int r = 0; r < 8; r++)
+            for (int k = 0; k < LP_EXACT_DIGITS; k++)
+                sum.digit[k] += ranks[(r + (int)seed) % 8].digit[k];
+        assert_true(lp_exact_value(&sum) == want);
+    }
+}
+
+static void test_squares_wild(void **state)
+{
+    (void)state;
+    float x[WIDE];
+    wide_floats(x);
+    x[1500] = INFINITY;
+    LpExact sum = {{0.0}}, other = {{0.0}};
+    lp_exact_squares(&sum, WIDE, x);
+    assert_true(isinf(lp_exact_value(&sum)));
+    lp_exact_squares(&sum, 100, x); /* what comes behind it does not heal it */
+    assert_true(isinf(lp_exact_value(&sum)));
+    x[1500] = NAN;
+    lp_exact_squares(&other, WIDE, x);
+    assert_true(isnan(lp_exact_value(&other)));
 }
 
 /* [outer][n][block] and back, and one block of many. */
@@ -99,8 +163,9 @@ static void test_accumulate(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_adamw), cmocka_unit_test(test_sumsq),
-                                       cmocka_unit_test(test_blocks),
-                                       cmocka_unit_test(test_accumulate)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adamw),       cmocka_unit_test(test_squares_whole),
+        cmocka_unit_test(test_squares_cut), cmocka_unit_test(test_squares_wild),
+        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_accumulate)};
     return cmocka_run_group_tests_name("flat", tests, NULL, NULL);
 }

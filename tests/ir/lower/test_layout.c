@@ -60,7 +60,7 @@ static void check_peak(Arena *arena, const Program *program, int at)
         assert_int_equal(stage->group_bytes[1], gradients);
         assert_int_equal(stage->group_bytes[2], state);
         assert_int_equal(stage->group_bytes[3], rings);
-        int64_t scalars = 64 * (SCALAR_COUNT + (program->flows ? stage->lag + 2 : 0));
+        int64_t scalars = 64 * SCALAR_COUNT + PAIR_BYTES * (program->flows ? stage->lag + 2 : 1);
         if (stage->arena_bytes != scalars + weights + gradients + state + rings)
             fail_msg("case %d, stage %d: the layout has gaps", at, s);
         for (int c = 0; c < stage->chunks; c++)
