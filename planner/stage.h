@@ -151,19 +151,26 @@ int64_t stage_flat_ns(const Family *family, const Path *path, int64_t count, int
 void stage_add_homes(const Family *family, int begin, int end, bool turns,
                      int64_t *const own[PART_COUNT], StageCost *cost);
 
-/* Two rows in one, over and over: a forward of a run of links, and a part of the backward of
- * another or of the same; `follows`: of the micro-batch whose forward the row before was. */
+/* Two rows in one: a forward of a run of links, and a part of the backward of another or of the
+ * same; `follows`: of the micro-batch whose forward the row before was. */
 typedef struct PairedRun {
     const StageCost *cost;
     int begin, end;
-    PartKind part;
+    PartKind part; /* of backward */
 } PairedRun;
+typedef struct PairedRows {
+    PairedRun run[2];
+    bool follows;
+    const PairStep *step;
+    int steps;
+} PairedRows;
 /* The waits of one row, as in StageCost. */
 typedef struct PairWaits {
     int64_t stall, fold, copied;
 } PairWaits;
-PairWaits stage_pair_waits(const Family *family, const PairedRun run[2], bool follows,
-                           const PairStep *step, int steps);
+/* Over and over. Where two chunks of a stage take turns, rows[1] stands between: the forward of that
+ * one's backward, and the backward of the other; n: how many there are. */
+PairWaits stage_pair_waits(const Family *family, const PairedRows *rows, int n);
 
 /* Elements that a rank holds after a move of a flat bucket. */
 int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count);

@@ -236,21 +236,48 @@ static PairedRun paired_run(Family *family, const int *first_link, const OrderRo
                        begin + first_link[c + 1] - first_link[c], row->part};
 }
 
-static void fill_pair(Family *family, const int *first_link, const OrderRow *row, OrderTimes *ret)
+/* ret_times: without what they wait for. */
+static PairedRows paired_rows(Arena *scratch, Family *family, const int *first_link,
+                              const OrderRow *row, PairTimes *ret_times)
 {
-    Arena *scratch = arena_new("pair");
     const Net *net = family->deck->net;
     int there = row[0].chunk, back = row[1].chunk, steps;
     PairRow forward = pair_row(scratch, net, first_link[there], first_link[there + 1], true),
             backward = pair_row(scratch, net, first_link[back], first_link[back + 1], false);
     PairStep *step = ARENA_ARRAY(scratch, PairStep, forward.n + backward.n);
-    PairTimes times = pair_row_times(family->pairs, &forward, &backward, row[1].part, step, &steps);
-    PairedRun run[2] = {paired_run(family, first_link, &row[0]),
-                        paired_run(family, first_link, &row[1])};
-    bool follows = there == back && row[0].micro == row[1].micro + 1;
-    PairWaits waits = stage_pair_waits(family, run, follows, step, steps);
-    int64_t before = beside_links(family, first_link, there, PART_F) -
-                     run[0].cost->stall_ns[PART_F] - run[0].cost->copied_ns[PART_F],
+    *ret_times = pair_row_times(family->pairs, &forward, &backward, row[1].part, step, &steps);
+    return (PairedRows){
+        .run = {paired_run(family, first_link, &row[0]), paired_run(family, first_link, &row[1])},
+        .follows = there == back && row[0].micro == row[1].micro + 1,
+        .step = step,
+        .steps = steps};
+}
+
+/* Two rows in one of the same stage that have the other part of each chunk, or NULL: the two take
+ * turns. */
+static const OrderRow *pair_between(const Order *order, const OrderRow *row)
+{
+    for (int i = 0; i + 1 < order->n && row[0].chunk != row[1].chunk; i++) {
+        const OrderRow *other = &order->row[i];
+        if (other->pair == 1 && other[0].chunk == row[1].chunk && other[1].chunk == row[0].chunk)
+            return other;
+    }
+    return NULL;
+}
+
+static void fill_pair(Family *family, const int *first_link, const OrderRow *row, OrderTimes *ret)
+{
+    Arena *scratch = arena_new("pair");
+    PairTimes times, others;
+    int there = row->chunk, n = 1;
+    PairedRows rows[2] = {paired_rows(scratch, family, first_link, row, &times)};
+    const OrderRow *between = pair_between(family->order, row);
+    if (between)
+        rows[n++] = paired_rows(scratch, family, first_link, between, &others);
+    PairWaits waits = stage_pair_waits(family, rows, n);
+    const StageCost *cost = rows[0].run[0].cost;
+    int64_t before = beside_links(family, first_link, there, PART_F) - cost->stall_ns[PART_F] -
+                     cost->copied_ns[PART_F],
             waited = waits.stall + waits.fold + waits.copied;
     ret->pair[there] = times.ns + before + waited;
     ret->pair_forward[there] = times.forward + before + waited;

@@ -505,6 +505,7 @@ static void hand_over(const HomeRow *from, HomeRow *to)
     for (int m = 0; m < MEMORY_COUNT; m++)
         for (int in = 0; in < 2; in++)
             to->lane[m][in] = from->lane[m][in];
+    spill_run_share(to->spill, from->spill);
 }
 
 /* A pair of links; all that a link waits for holds up both. */
@@ -528,34 +529,86 @@ static void run_step(HomeRow row[2], const int link[2], const PairStep *step)
     hand_over(back, ahead);
 }
 
-PairWaits stage_pair_waits(const Family *family, const PairedRun run[2], bool follows,
-                           const PairStep *step, int steps)
+/* Pairs of rows on the clock. A chunk has its places for saved values in whichever pair it runs. */
+typedef struct PairClock {
+    const PairedRows *rows;
+    int n;
+    Ends ends[2][2];
+    HomeRow row[2][2];  /* per pair: its forward, its backward */
+    SpillRun *spill[2]; /* of the first pair's forward's places, and of its backward's */
+} PairClock;
+
+static SpillRun **spill_of(PairClock *clock, int pair, int side)
+{
+    return &clock->spill[pair ? 1 - side : side];
+}
+
+static void begin_pairs(Arena *scratch, const Family *family, PairClock *clock)
+{
+    for (int pair = 0; pair < clock->n; pair++)
+        for (int side = 0; side < 2; side++) {
+            const PairedRun *at = &clock->rows[pair].run[side];
+            Ends *ends = &clock->ends[pair][side];
+            *ends = ends_of(scratch, at->cost, at->begin, at->end);
+            clock->row[pair][side] = first_row(scratch, family, at->cost, ends, at->end, at->part);
+            if (pair == 0)
+                clock->spill[side] = clock->row[pair][side].spill;
+        }
+}
+
+static void run_pair(PairClock *clock, int pair)
+{
+    const PairedRows *at = &clock->rows[pair];
+    HomeRow *row = clock->row[pair];
+    for (int side = 0; side < 2; side++)
+        row[side].spill = *spill_of(clock, pair, side);
+    if (at->follows)
+        spill_run_follow(row[1].spill, row[0].spill);
+    for (int k = 0; k < at->steps; k++) {
+        int ahead = at->step[k].forward, back = at->step[k].backward;
+        int link[2] = {ahead == NONE ? NONE : at->run[0].begin + ahead,
+                       back == NONE ? NONE : at->run[1].end - 1 - back};
+        run_step(row, link, &at->step[k]);
+    }
+}
+
+/* All goes on behind the pair that has run. */
+static void end_pair(Arena *scratch, PairClock *clock, int pair)
+{
+    const HomeRow *ran = &clock->row[pair][0];
+    int64_t now = ran->clock;
+    for (int k = 0; k < 2; k++)
+        clock->spill[k] = spill_run_behind(scratch, clock->spill[k], now);
+    for (int p = 0; p < clock->n; p++)
+        for (int side = 0; side < 2; side++) {
+            HomeRow *row = &clock->row[p][side];
+            if (p != pair)
+                hand_over(ran, row);
+        }
+    for (int p = 0; p < clock->n; p++)
+        for (int side = 0; side < 2; side++)
+            clock->row[p][side] =
+                row_behind(scratch, &clock->row[p][side], clock->row[p][side].part);
+}
+
+PairWaits stage_pair_waits(const Family *family, const PairedRows *rows, int n)
 {
     PairWaits waits = {0};
-    if (!any_cut(run[0].cost) && !any_cut(run[1].cost) && family->memory[KEPT_SAVED] == MEMORY_HBM)
+    if (!any_cut(rows->run[0].cost) && !any_cut(rows->run[1].cost) &&
+        family->memory[KEPT_SAVED] == MEMORY_HBM)
         return waits;
     Arena *scratch = arena_new("pair");
-    Ends ends[2];
-    HomeRow row[2];
-    for (int side = 0; side < 2; side++) {
-        const PairedRun *at = &run[side];
-        ends[side] = ends_of(scratch, at->cost, at->begin, at->end);
-        row[side] = first_row(scratch, family, at->cost, &ends[side], at->end, at->part);
-    }
-    for (int turn = 0; turn < 3; turn++) { /* until what is on its way is so as in every one */
-        if (follows)
-            spill_run_follow(row[1].spill, row[0].spill);
-        for (int k = 0; k < steps; k++) {
-            int ahead = step[k].forward, back = step[k].backward;
-            int link[2] = {ahead == NONE ? NONE : run[0].begin + ahead,
-                           back == NONE ? NONE : run[1].end - 1 - back};
-            run_step(row, link, &step[k]);
+    PairClock clock = {.rows = rows, .n = n};
+    begin_pairs(scratch, family, &clock);
+    for (int turn = 0; turn < 3; turn++) /* until what is on its way is so as in every one */
+        for (int pair = 0; pair < n; pair++) {
+            run_pair(&clock, pair);
+            const HomeRow *row = clock.row[pair];
+            if (pair == 0)
+                waits = (PairWaits){row[0].stall + row[1].stall, row[1].fold,
+                                    row[0].copied + row[1].copied};
+            end_pair(scratch, &clock, pair);
         }
-        waits =
-            (PairWaits){row[0].stall + row[1].stall, row[1].fold, row[0].copied + row[1].copied};
-        for (int side = 0; side < 2; side++)
-            row[side] = row_behind(scratch, &row[side], row[side].part);
-    }
     arena_free(scratch);
     return waits;
 }

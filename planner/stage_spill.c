@@ -102,6 +102,12 @@ void spill_run_follow(SpillRun *run, const SpillRun *forward)
         run->follows = true;
 }
 
+void spill_run_share(SpillRun *run, const SpillRun *other)
+{
+    if (run && other)
+        memcpy(run->lane, other->lane, sizeof run->lane);
+}
+
 /* Do two blocks share bytes of a memory? */
 static bool meet(const SpillRun *run, Memory memory, int a, int b)
 {

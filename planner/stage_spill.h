@@ -14,6 +14,8 @@ SpillRun *spill_run_behind(Arena *scratch, const SpillRun *before, int64_t clock
 /* Of a backward that runs beside a forward of the same chunk: their places lie apart, but what it
  * brings is what the forward before that one has taken away. */
 void spill_run_follow(SpillRun *run, const SpillRun *forward);
+/* The lanes of another chunk are this one's. */
+void spill_run_share(SpillRun *run, const SpillRun *other);
 /* A link of a row would begin at `clock`: when its block is there, or free. turns: as
  * OrderRow.turns. */
 int64_t spill_run_begin(SpillRun *run, PartKind part, bool turns, int link, int64_t clock);

@@ -14,6 +14,7 @@ static int64_t exposed_in_blocks(const StepTimes *times)
 }
 
 /* Rows that are two in one. DESIGN asks for 3 %; what is measured is less than most_off. */
+static const double most_off = 0.025;
 static const Case paired[] = {
     {"gpt2", "dgx-h100", 8, 64, 1024, "bf16",
      "tp=2,pp=4,schedule=dualpipev,recompute=full,braid=1"},
@@ -32,14 +33,9 @@ static const Case paired[] = {
      "dp=8,pp=2,mbs=1,braid=1,activation_home=dram"},
     {"llama-3-8b", "dgx-h100", 16, 64, 2048, "bf16",
      "dp=8,pp=2,mbs=1,schedule=dualpipev,braid=1,activation_home=dram"},
+    {"llama-3-8b", "dgx-h100", 16, 64, 2048, "bf16",
+     "dp=8,pp=2,mbs=1,schedule=dualpipev,braid=1,activation_home=dram,4-7:activation_home=hbm"},
 };
-
-/* A pair of two chunks is priced as if it came behind its like; where what one chunk has saved must
- * leave before it returns, it waits for that of the pair before. */
-static double most_off(const Case *at)
-{
-    return strstr(at->pins, "dualpipev") && strstr(at->pins, "activation_home") ? 0.05 : 0.025;
-}
 
 static void test_pairs_agree(void **state)
 {
@@ -51,7 +47,7 @@ static void test_pairs_agree(void **state)
         const int *first = made.plan->first_link;
         int64_t segment = family_segment(made.family, first, end);
         StepTimes *steps = simulate_program(made.arena, made.program, NULL);
-        if (off(segment, steps->step_ns) > most_off(&paired[i]))
+        if (off(segment, steps->step_ns) > most_off)
             fail_msg("%s %s: segments %lld ns, Steps %lld ns", paired[i].model, paired[i].pins,
                      (long long)segment, (long long)steps->step_ns);
         worst = off(segment, steps->step_ns) > worst ? off(segment, steps->step_ns) : worst;
