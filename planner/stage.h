@@ -168,8 +168,8 @@ typedef struct PairedRows {
 typedef struct PairWaits {
     int64_t stall, fold, copied;
 } PairWaits;
-/* Over and over. Where two chunks of a stage take turns, rows[1] stands between: the forward of that
- * one's backward, and the backward of the other; n: how many there are. */
+/* Over and over. Where two chunks of a stage take turns, rows[1] stands between: the forward of
+ * that one's backward, and the backward of the other; n: how many there are. */
 PairWaits stage_pair_waits(const Family *family, const PairedRows *rows, int n);
 
 /* Elements that a rank holds after a move of a flat bucket. */

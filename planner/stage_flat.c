@@ -31,6 +31,14 @@ const Group *stage_flat_group(Family *family, const Group *like, bool whole, int
     return &path->group;
 }
 
+int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
+{
+    int n = list_extent(mesh, &move->atoms);
+    if (move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE)
+        return count / n;
+    return move->kind == MOVE_ALL_GATHER ? count * n : count;
+}
+
 int64_t stage_flat_ns(const Family *family, const Path *path, int64_t count, int width)
 {
     int64_t ns = 0;

@@ -2,101 +2,8 @@
  * rows that wait until its weights have come, or its gradients gone. */
 #include "ir/base/num.h"
 #include "ir/lower/home.h"
+#include "planner/stage_area.h"
 #include "planner/stage_spill.h"
-
-/* Where the buffer of each bucket lies in its area; bytes 0: it has none. Of those that share bytes
- * with it (and it does so itself) some come last in a row that runs up or down to it, or that ran
- * before: the nearest below and above, the lowest and the highest. */
-enum { NEAR = 4 };
-typedef struct Area {
-    int64_t *at, *bytes;
-    int (*near)[NEAR];
-} Area;
-
-static bool share_bytes(const Area *area, int a, int b)
-{
-    return area->bytes[a] && area->bytes[b] && area->at[a] < area->at[b] + area->bytes[b] &&
-           area->at[b] < area->at[a] + area->bytes[a];
-}
-
-static void find_near(const StageCost *cost, Area *area, int b)
-{
-    int *near = area->near[b], low = cost->bucket[b].close_link, high = cost->bucket[b].open_link;
-    for (int k = 0; k < NEAR; k++)
-        near[k] = b;
-    for (int a = 0; a < cost->buckets; a++) {
-        if (a == b || !share_bytes(area, a, b))
-            continue;
-        const StageBucket *other = &cost->bucket[a];
-        if (other->open_link < low &&
-            (near[0] == b || other->open_link > cost->bucket[near[0]].open_link))
-            near[0] = a;
-        if (other->close_link > high &&
-            (near[1] == b || other->close_link < cost->bucket[near[1]].close_link))
-            near[1] = a;
-        if (other->close_link < cost->bucket[near[2]].close_link)
-            near[2] = a;
-        if (other->open_link > cost->bucket[near[3]].open_link)
-            near[3] = a;
-    }
-}
-
-static Area place_area(Arena *scratch, const Family *family, const StageCost *cost, int end,
-                       bool weights, int64_t *ret_bytes)
-{
-    const Recipe *recipe = family->pricer.recipe;
-    Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
-    int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
-    Area area = {ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                 arena_array(scratch, cost->buckets + 1, sizeof *area.near)};
-    int n = 0;
-    for (int b = 0; b < cost->buckets; b++) {
-        const StageBucket *bucket = &cost->bucket[b];
-        const Group *group = bucket->group;
-        if (weights ? bucket->far || group->weight_share.n > 0 : group->buffered)
-            life[n++] =
-                bucket_life(b, bucket->close_link, bucket->open_link, end - 1, bucket->elements,
-                            dtype_bytes(weights ? recipe->weight : recipe->gradient));
-    }
-    *ret_bytes = lives_place(life, n, offset);
-    for (int i = 0; i < n; i++) {
-        area.at[life[i].id] = offset[i];
-        area.bytes[life[i].id] = life[i].bytes;
-    }
-    for (int b = 0; b < cost->buckets; b++)
-        find_near(cost, &area, b);
-    return area;
-}
-
-/* Places of far gradients on the device; ret_bytes, by memory: of these and of those in memories
- * between. */
-static Area place_sums(Arena *scratch, const Family *family, const StageCost *cost, int end,
-                       int64_t *ret_bytes)
-{
-    Life *life = ARENA_ARRAY(scratch, Life, cost->buckets + 1);
-    int64_t *offset = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1);
-    Area area = {ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                 ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                 arena_array(scratch, cost->buckets + 1, sizeof *area.near)};
-    for (int m = (int)family->memory[KEPT_GRADIENTS] - 1; m >= MEMORY_HBM; m--) {
-        int n = 0;
-        for (int b = 0; b < cost->buckets; b++) {
-            const StageBucket *bucket = &cost->bucket[b];
-            if (bucket->sums.bytes)
-                life[n++] = gradient_life(bucket->group, b, bucket->close_link, bucket->open_link,
-                                          end - 1, (Memory)m, bucket->sums.bytes);
-        }
-        ret_bytes[m] = lives_place(life, n, offset);
-        for (int i = 0; i < n && m == MEMORY_HBM; i++) {
-            area.at[life[i].id] = offset[i];
-            area.bytes[life[i].id] = life[i].bytes;
-        }
-    }
-    for (int b = 0; b < cost->buckets; b++)
-        find_near(cost, &area, b);
-    return area;
-}
 
 /* Buckets by the lowest and by the highest link that uses them: the first of each link, counted
  * from the chunk's first, and those after it; NONE ends them. */
@@ -338,9 +245,9 @@ static HomeRow first_row(Arena *scratch, const Family *family, const StageCost *
     int64_t bytes, sums_bytes[MEMORY_COUNT];
     return (HomeRow){.cost = cost,
                      .ends = ends,
-                     .weights = place_area(scratch, family, cost, end, true, &bytes),
-                     .gradients = place_area(scratch, family, cost, end, false, &bytes),
-                     .sums = place_sums(scratch, family, cost, end, sums_bytes),
+                     .weights = area_place(scratch, family, cost, end, true, &bytes),
+                     .gradients = area_place(scratch, family, cost, end, false, &bytes),
+                     .sums = area_place_sums(scratch, family, cost, end, sums_bytes),
                      .home = family->memory[KEPT_GRADIENTS],
                      .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
@@ -459,9 +366,9 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
     bool pairs = false;
     for (int s = 0; s < family->order->stages; s++)
         pairs = pairs || family->order->pairs[s];
-    first.weights = place_area(scratch, family, cost, end, true, &cost->fetched_bytes);
-    first.gradients = place_area(scratch, family, cost, end, false, &cost->buffer_bytes);
-    first.sums = place_sums(scratch, family, cost, end, cost->sums_bytes);
+    first.weights = area_place(scratch, family, cost, end, true, &cost->fetched_bytes);
+    first.gradients = area_place(scratch, family, cost, end, false, &cost->buffer_bytes);
+    first.sums = area_place_sums(scratch, family, cost, end, cost->sums_bytes);
     HomeRow row[PART_COUNT], rest[PART_COUNT];
     int64_t *late[PART_COUNT], *again = ARENA_ARRAY(scratch, int64_t, end - begin);
     for (int part = 0; part < PART_COUNT; part++)
@@ -611,14 +518,4 @@ PairWaits stage_pair_waits(const Family *family, const PairedRows *rows, int n)
         }
     arena_free(scratch);
     return waits;
-}
-
-/* ---- moves of flat buckets ---- */
-
-int64_t flat_count(const Mesh *mesh, const Move *move, int64_t count)
-{
-    int n = list_extent(mesh, &move->atoms);
-    if (move->kind == MOVE_REDUCE_SCATTER || move->kind == MOVE_SLICE)
-        return count / n;
-    return move->kind == MOVE_ALL_GATHER ? count * n : count;
 }
