@@ -144,6 +144,9 @@ __attribute__((format(printf, 2, 3), noreturn))
 #endif
 void lp_fail_all(int code, const char *format, ...);
 
+/* The largest of what the ranks bring (collective): what one of them finds, an errno, all know. */
+int lp_agree(int error);
+
 /* malloc or lp_fail. Zeroed. */
 void *lp_new(size_t count, size_t size);
 

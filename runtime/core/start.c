@@ -97,13 +97,19 @@ void lp_fail_all(int code, const char *format, ...)
     lp_watch_end(self, code, message);
 }
 
+int lp_agree(int error)
+{
+    LpEvent event = {0};
+    double most = error;
+    lp_all_reduce(&event, LP_WORLD, &most, 1, LP_F64, LP_MAX);
+    lp_wait(&event);
+    return (int)most;
+}
+
 /* Returns when all ranks have come here. */
 static void world_meet(void)
 {
-    LpEvent event = {0};
-    double one = 1;
-    lp_all_reduce(&event, LP_WORLD, &one, 1, LP_F64, LP_SUM);
-    lp_wait(&event);
+    (void)lp_agree(0);
 }
 
 static void rank_begin(LpSelf *self, int64_t host_arena_bytes)
@@ -115,6 +121,8 @@ static void rank_begin(LpSelf *self, int64_t host_arena_bytes)
         world[i] = i;
     lp_comm(world, job->ranks);
     free(world);
+    lp_watch_clear(self);
+    world_meet();
     /* Virtual ranks share the cores; each on one thread unless told otherwise. */
     int threads = options->threads > 0                                   ? options->threads
                   : options->virtual_ranks && !getenv("OMP_NUM_THREADS") ? 1

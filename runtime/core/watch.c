@@ -126,8 +126,12 @@ static void status_open(LpWatch *watch)
     char path[PATH_BYTES], host[64] = "";
     path_of(self, "rank-%d.status", self->rank.index, path);
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
-    if (file < 0 || ftruncate(file, STATUS_BYTES) != 0)
+    if (file < 0)
         lp_fail(1, "%s: %s", path, strerror(errno));
+    /* A mapped page without a block on disk would be a SIGBUS. */
+    int error = posix_fallocate(file, 0, STATUS_BYTES);
+    if (error != 0)
+        lp_fail(1, "%s: %s", path, strerror(error));
     void *map = mmap(NULL, STATUS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED)
         lp_fail(1, "%s: %s", path, strerror(errno));
@@ -313,6 +317,15 @@ static void *watch_run(void *argument)
     return NULL;
 }
 
+void lp_watch_clear(LpSelf *self)
+{
+    char path[PATH_BYTES];
+    if (!self->rank.options->log || self->rank.index != 0)
+        return;
+    path_of(self, "failure", 0, path);
+    unlink(path);
+}
+
 void lp_watch_start(LpSelf *self)
 {
     const char *dir = self->rank.options->log;
@@ -321,15 +334,11 @@ void lp_watch_start(LpSelf *self)
     LpWatch *watch = lp_new(1, sizeof *watch);
     watch->self = self;
     if (dir) {
-        char path[PATH_BYTES];
         if (strlen(dir) > PATH_BYTES - 80)
             lp_fail_all(2, "--log: the name is too long");
         if (mkdir(dir, 0777) != 0 && errno != EEXIST)
             lp_fail_all(1, "--log %s: %s", dir, strerror(errno));
         status_open(watch);
-        path_of(self, "failure", 0, path);
-        if (self->rank.index == 0)
-            unlink(path);
     }
     self->watch = watch;
     if (pthread_mutex_init(&watch->lock, NULL) || pthread_cond_init(&watch->stopped, NULL) ||

@@ -4,6 +4,10 @@
 
 #include "runtime/core/self.h"
 
+/* Rank 0 removes what an earlier run under the same --log left in DIR/failure: until all ranks know
+ * it gone, one that fails would take it for the word of another. */
+void lp_watch_clear(LpSelf *self);
+
 /* Starts a thread that writes DIR/rank-N.status (under --log) and ends the process should the
  * rank's own thread be stuck inside a call while it waits. */
 void lp_watch_start(LpSelf *self);

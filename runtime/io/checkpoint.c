@@ -4,6 +4,7 @@
  *
  * The folder is written under another name and renamed when all of it is on disk, so what bears the
  * name is whole. No plan is inside: each rank of whatever plan reads its own boxes. */
+#define _GNU_SOURCE /* renameat2 */
 #include "runtime/core/self.h"
 #include "runtime/io/json.h"
 #include "runtime/io/params.h"
@@ -60,15 +61,33 @@ static int64_t newest_below(const char *dir, int64_t below)
     return newest;
 }
 
-/* state.json: {"format":..., "samples":N, "seed":N}, and of a scaled loss "scale", "good",
- * "patience", "skipped". Returns the samples consumed. Any recipe may go on with any state: what
- * was skipped stays so for the learning rate. */
-static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler)
+/* The object of "bits": what lp_save_state gave for each kind of state. */
+static void bits_read(LpJson *json, const LpState *states, int count, LpSaved *ret_saved)
 {
-    char text[512], *format = NULL;
+    bool first = true;
+    lp_json_take(json, '{');
+    while (lp_json_item(json, '}', &first)) {
+        char *key = lp_json_key(json);
+        int64_t bits = -1;
+        lp_json_int(json, &bits);
+        for (int i = 0; key && i < count; i++)
+            if (strcmp(key, states[i].name) == 0)
+                ret_saved[i].bits = bits;
+        free(key);
+    }
+}
+
+/* state.json: {"format":..., "samples":N, "seed":N, "bits":{STATE:N, ...}}, and of a scaled loss
+ * "scale", "good", "patience", "skipped". Returns the samples consumed. Any recipe may go on with
+ * any state: what was skipped stays so for the learning rate. */
+static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler, const LpState *states,
+                          int count, LpSaved *ret_saved)
+{
+    char text[1024], *format = NULL;
+    const char *remedy = ret_saved[0].remedy;
     FILE *file = fopen(path, "rb");
     if (!file)
-        lp_fail_all(1, "%s: %s", path, strerror(errno));
+        lp_fail_all(1, "%s: %s%s", path, strerror(errno), remedy);
     size_t length = fread(text, 1, sizeof text, file);
     fclose(file);
     LpJson json = {.text = text, .length = (int64_t)length};
@@ -83,6 +102,8 @@ static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler)
             lp_json_int(&json, &samples);
         else if (key && strcmp(key, "seed") == 0)
             lp_json_int(&json, &saved_seed);
+        else if (key && strcmp(key, "bits") == 0)
+            bits_read(&json, states, count, ret_saved);
         else if (key && strcmp(key, "scale") == 0)
             lp_json_int(&json, &scale);
         else if (key && strcmp(key, "good") == 0)
@@ -101,7 +122,7 @@ static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler)
     if (scale > 0)
         scaler->scale = (double)scale;
     if (json.error)
-        lp_fail_all(1, "%s: byte %lld: %s", path, (long long)json.at, json.error);
+        lp_fail_all(1, "%s: byte %lld: %s%s", path, (long long)json.at, json.error, remedy);
     if ((uint64_t)saved_seed != (seed & INT64_MAX))
         lp_fail_all(1, "%s: the seed was %lld: give the same --seed", path, (long long)saved_seed);
     return samples;
@@ -143,20 +164,28 @@ int64_t lp_begin(const LpState *states, int count)
         return 0;
     }
     lp_at("resume");
-    char path[PATH_BYTES], tail[256];
+    char path[PATH_BYTES], tail[256], remedy[PATH_BYTES + 64] = "";
     int64_t saved = newest_below(options->resume, INT64_MAX);
     if (saved < 0)
-        lp_fail_all(1, "--resume %s: no checkpoint there", options->resume);
+        lp_fail_all(1, "--resume %s: no checkpoint there (no folder step-N)", options->resume);
+    if (newest_below(options->resume, saved) >= 0) {
+        path_join(path, options->resume, saved, "");
+        snprintf(remedy, sizeof remedy, "; to go on from the one before, move %s away", path);
+    }
+    LpSaved *said = lp_new((size_t)count, sizeof *said);
+    for (int i = 0; i < count; i++)
+        said[i] = (LpSaved){.bits = -1, .remedy = remedy};
     path_join(path, options->resume, saved, "/state.json");
-    int64_t samples = state_read(path, options->seed, &self->scaler);
+    int64_t samples = state_read(path, options->seed, &self->scaler, states, count, said);
     if (samples % each != 0)
         lp_fail_all(1, "%s: %lld samples are no whole number of this plan's steps of %lld", path,
                     (long long)samples, (long long)each);
     for (int i = 0; i < count; i++) {
         snprintf(tail, sizeof tail, "/%s.safetensors", states[i].name);
         path_join(path, options->resume, saved, tail);
-        lp_load_file(self, path, states[i].parts, states[i].count);
+        lp_load_file(self, path, states[i].parts, states[i].count, &said[i]);
     }
+    free(said);
     /* nothing left to do: the end writes what was loaded, as this plan holds it */
     if (options->checkpoint && samples / each >= options->steps)
         checkpoint_write(self, samples / each, states, count);
@@ -180,23 +209,31 @@ static void folder_make(const char *path)
         lp_fail(1, "%s: %s", path, strerror(errno));
 }
 
-static void state_write(const char *path, int64_t samples, uint64_t seed, const LpScaler *scaler)
+/* 0, or an errno. */
+static int state_write(const char *path, int64_t samples, uint64_t seed, const LpScaler *scaler,
+                       const LpState *states, const int64_t *bits, int count)
 {
     FILE *file = fopen(path, "wb");
-    if (!file ||
-        fprintf(file, "{\"format\":\"" FORMAT "\",\"samples\":%lld,\"seed\":%lld",
-                (long long)samples, (long long)(seed & INT64_MAX)) < 0 ||
-        ((scaler->scale > 0 || scaler->skipped > 0) &&
-         fprintf(file, ",\"scale\":%.0f,\"good\":%lld,\"patience\":%lld,\"skipped\":%lld",
-                 scaler->scale, (long long)scaler->good, (long long)scaler->patience,
-                 (long long)scaler->skipped) < 0) ||
-        fprintf(file, "}\n") < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0 ||
-        fclose(file) != 0)
-        lp_fail(1, "%s: %s", path, strerror(errno));
+    bool good = file &&
+                fprintf(file, "{\"format\":\"" FORMAT "\",\"samples\":%lld,\"seed\":%lld",
+                        (long long)samples, (long long)(seed & INT64_MAX)) >= 0 &&
+                ((scaler->scale <= 0 && scaler->skipped <= 0) ||
+                 fprintf(file, ",\"scale\":%.0f,\"good\":%lld,\"patience\":%lld,\"skipped\":%lld",
+                         scaler->scale, (long long)scaler->good, (long long)scaler->patience,
+                         (long long)scaler->skipped) >= 0);
+    for (int i = 0; good && i < count; i++)
+        good = fprintf(file, "%s\"%s\":%lld", i ? "," : ",\"bits\":{", states[i].name,
+                       (long long)bits[i]) >= 0;
+    good = good && fprintf(file, "}}\n") >= 0 && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int error = good ? 0 : errno;
+    if (file && fclose(file) != 0 && error == 0)
+        error = errno;
+    return error;
 }
 
-static void checkpoint_remove(const char *dir, int64_t step, const char *ending,
-                              const LpState *states, int count)
+/* What has not the name of a checkpoint. */
+static void remains_remove(const char *dir, int64_t step, const char *ending, const LpState *states,
+                           int count)
 {
     char path[PATH_BYTES], tail[256];
     for (int i = 0; i <= count; i++) {
@@ -211,6 +248,32 @@ static void checkpoint_remove(const char *dir, int64_t step, const char *ending,
     rmdir(path);
 }
 
+/* It loses its name first: what bears it is whole. */
+static void checkpoint_remove(const char *dir, int64_t step, const LpState *states, int count)
+{
+    char path[PATH_BYTES], old[PATH_BYTES];
+    path_join(path, dir, step, "");
+    path_join(old, dir, step, ".old");
+    remains_remove(dir, step, ".old", states, count);
+    if (rename(path, old) == 0)
+        remains_remove(dir, step, ".old", states, count);
+}
+
+/* The folder that was written aside gets the name, of which a run that went the same way before may
+ * have left another: they change names in one step where the system can. False with errno. */
+static bool checkpoint_name(const char *aside, const char *path, const char *dir, int64_t step,
+                            const LpState *states, int count)
+{
+#ifdef RENAME_EXCHANGE
+    if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        remains_remove(dir, step, ".part", states, count);
+        return true;
+    }
+#endif
+    checkpoint_remove(dir, step, states, count);
+    return rename(aside, path) == 0;
+}
+
 static void old_ones_remove(const char *dir, int64_t newest, int keep, const LpState *states,
                             int count)
 {
@@ -218,7 +281,7 @@ static void old_ones_remove(const char *dir, int64_t newest, int keep, const LpS
     for (int kept = 1; step >= 0 && kept < keep; kept++)
         step = newest_below(dir, step);
     while (keep > 0 && step >= 0 && (step = newest_below(dir, step)) >= 0)
-        checkpoint_remove(dir, step, "", states, count);
+        checkpoint_remove(dir, step, states, count);
 }
 
 static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *states, int count)
@@ -232,20 +295,29 @@ static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *st
         folder_make(dir);
         folder_make(aside);
     }
-    for (int i = 0; i < count; i++) {
+    int64_t *bits = lp_new((size_t)count, sizeof *bits);
+    int error = 0;
+    for (int i = 0; i < count && error == 0; i++) {
         snprintf(tail, sizeof tail, ".part/%s.safetensors", states[i].name);
         path_join(path, dir, steps_done, tail);
-        lp_save_state(path, &states[i]);
+        error = lp_save_state(path, &states[i], &bits[i]);
+    }
+    if (first && error == 0) {
+        path_join(path, dir, steps_done, ".part/state.json");
+        error = state_write(path, steps_done * samples_of_step(self->rank.job), options->seed,
+                            &self->scaler, states, bits, count);
+    }
+    free(bits);
+    if (error != 0) {
+        if (first)
+            remains_remove(dir, steps_done, ".part", states, count);
+        lp_fail_all(1, "cannot write %s: %s", path, strerror(error));
     }
     if (!first)
         return;
-    path_join(path, dir, steps_done, ".part/state.json");
-    state_write(path, steps_done * samples_of_step(self->rank.job), options->seed, &self->scaler);
     sync_folder(aside);
     path_join(path, dir, steps_done, "");
-    checkpoint_remove(dir, steps_done, "", states,
-                      count); /* of a run that went the same way before */
-    if (rename(aside, path) != 0)
+    if (!checkpoint_name(aside, path, dir, steps_done, states, count))
         lp_fail(1, "%s: %s", path, strerror(errno));
     sync_folder(dir);
     old_ones_remove(dir, steps_done, options->keep, states, count);

@@ -184,8 +184,8 @@ static bool same_contents(const LpWeights *weights, const LpEntry *a, const LpEn
     bool same = true;
     for (int64_t at = 0; same && at < n; at += EACH) {
         int64_t part = n - at < EACH ? n - at : EACH;
-        if (!lp_weights_read_run(weights, a, at, part, x, 0, LP_F64, error, sizeof error) ||
-            !lp_weights_read_run(weights, b, at, part, y, 0, LP_F64, error, sizeof error))
+        if (!lp_weights_read_run(weights, a, at, part, x, 0, LP_F64, NULL, error, sizeof error) ||
+            !lp_weights_read_run(weights, b, at, part, y, 0, LP_F64, NULL, error, sizeof error))
             lp_fail(1, "%s", error);
         same = memcmp(x, y, (size_t)part * sizeof *x) == 0;
     }

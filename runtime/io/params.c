@@ -45,7 +45,7 @@ static void parts_check(const LpJob *job, const LpPart *parts, int count)
 }
 
 static void part_read(const LpPart *part, const LpStored *stored, const LpWeights *weights,
-                      const LpEntry *const *entries)
+                      const LpEntry *const *entries, LpBits *bits)
 {
     char error[1024];
     memset(part->data, 0, (size_t)(lp_shard_count(&part->shard) * lp_dtype_bytes(part->dtype)));
@@ -57,7 +57,7 @@ static void part_read(const LpPart *part, const LpStored *stored, const LpWeight
             n = lp_stored_run(stored, part->tensor, runs.global + i, runs.length - i, &index,
                               &begin);
             if (!lp_weights_read_run(weights, entries[index], begin, n, part->data, runs.local + i,
-                                     part->dtype, error, sizeof error))
+                                     part->dtype, part->owner ? bits : NULL, error, sizeof error))
                 lp_fail(1, "%s", error);
         }
 }
@@ -69,7 +69,31 @@ static void sum_over_world(double *values, int count)
     lp_wait(&event);
 }
 
-void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int count)
+/* Of all ranks: the sum, in 63 bits, and *elements. Doubles add quarters of 64 bits exactly. */
+static int64_t bits_of_world(LpBits bits, int64_t *elements)
+{
+    double part[5];
+    for (int i = 0; i < 4; i++)
+        part[i] = (double)(bits.sum >> 16 * i & 0xffff);
+    part[4] = (double)bits.elements;
+    sum_over_world(part, 5);
+    uint64_t sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (uint64_t)part[i] << 16 * i;
+    *elements = (int64_t)part[4];
+    return (int64_t)(sum & INT64_MAX);
+}
+
+static int64_t elements_of(const LpStored *stored)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < stored->count; i++)
+        elements += lp_tensor_count(&stored->tensors[i]);
+    return elements;
+}
+
+void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int count,
+                  const LpSaved *saved)
 {
     const LpJob *job = self->rank.job;
     char error[1024];
@@ -77,7 +101,7 @@ void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int
     LpStored *stored = stored_of(job);
     LpWeights *weights = lp_weights_open(path, error, sizeof error);
     if (!weights)
-        lp_fail_all(1, "%s", error);
+        lp_fail_all(1, "%s%s", error, saved ? saved->remedy : "");
     bool *used = lp_new((size_t)weights->count + 1, sizeof *used);
     const LpEntry **entries = lp_fit_entries(stored, weights, used);
     /* Copies of tied tensors are compared once. */
@@ -88,9 +112,15 @@ void lp_load_file(const LpSelf *self, const char *path, const LpPart *parts, int
         lp_fail_all(1, "%s does not fit the model:%s", path, faults ? faults : "");
     free(faults);
     free(used);
+    LpBits bits = {0};
     for (int i = 0; i < count; i++)
-        part_read(&parts[i], stored, weights, entries);
+        part_read(&parts[i], stored, weights, entries, saved ? &bits : NULL);
     free(entries);
+    int64_t elements = 0, held = saved ? bits_of_world(bits, &elements) : 0;
+    /* a plan that has not this state of every tensor has not read all */
+    if (saved && saved->bits >= 0 && elements == elements_of(stored) && held != saved->bits)
+        lp_fail_all(1, "%s is damaged: it does not hold the bits that were saved%s", path,
+                    saved->remedy);
     lp_weights_close(weights);
     lp_stored_free(stored);
 }
@@ -103,7 +133,7 @@ void lp_load(const LpPart *parts, int count)
     lp_at("load parameters");
     parts_check(job, parts, count);
     if (init && strcmp(init, "random") != 0) {
-        lp_load_file(self, init, parts, count);
+        lp_load_file(self, init, parts, count, NULL);
         return;
     }
     for (int i = 0; i < count; i++) {
@@ -146,7 +176,7 @@ static void encode(const LpPart *part, int64_t local, int64_t n, LpDtype dtype, 
 /* Returns the elements written; -1 after an error. offsets: bytes in the file, per stored tensor.
  */
 static int64_t part_write(int file, const LpPart *part, const LpStored *stored,
-                          const int64_t *offsets, LpDtype dtype, void *buffer)
+                          const int64_t *offsets, LpDtype dtype, void *buffer, LpBits *bits)
 {
     int64_t width = lp_dtype_bytes(dtype), written = 0;
     LpRuns runs = lp_runs_begin(&part->shard);
@@ -159,49 +189,48 @@ static int64_t part_write(int file, const LpPart *part, const LpStored *stored,
             encode(part, runs.local + i, n, dtype, buffer);
             if (!write_fully(file, buffer, n * width, offsets[index] + begin * width))
                 return -1;
+            lp_bits_add(bits, stored->tensors[index].name, begin, n, buffer, (int)width);
             written += n;
         }
     return written;
 }
 
-static void fail_save(const char *aside, const char *path)
+/* Closes the file of a write that went well or not; 0 or an errno. */
+static int closed(int file, bool good)
 {
-    int error = errno;
-    unlink(aside);
-    lp_fail(1, "cannot write %s: %s", path, strerror(error));
+    int error = good ? 0 : errno;
+    if (file >= 0 && close(file) != 0 && error == 0)
+        error = errno;
+    return error;
 }
 
-static void header_write(const char *aside, const char *path, const char *header,
-                         int64_t header_bytes, int64_t file_bytes)
+static int header_write(const char *aside, const char *header, int64_t header_bytes,
+                        int64_t file_bytes)
 {
     int file = open(aside, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (file < 0 || !write_fully(file, header, header_bytes, 0) ||
-        ftruncate(file, (off_t)file_bytes) != 0 || close(file) != 0)
-        fail_save(aside, path);
+    return closed(file, file >= 0 && write_fully(file, header, header_bytes, 0) &&
+                            ftruncate(file, (off_t)file_bytes) == 0);
 }
 
-static void parts_write(const char *aside, const char *path, const LpPart *parts, int count,
-                        const LpStored *stored, const int64_t *offsets, LpDtype dtype,
-                        double *written)
+static int parts_write(const char *aside, const LpPart *parts, int count, const LpStored *stored,
+                       const int64_t *offsets, LpDtype dtype, double *written, LpBits *bits)
 {
     int file = open(aside, O_WRONLY);
+    bool good = file >= 0;
     void *buffer = lp_new((size_t)CHUNK_ELEMENTS, 8);
-    if (file < 0)
-        fail_save(aside, path);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; good && i < count; i++) {
         if (!parts[i].owner)
             continue;
-        int64_t elements = part_write(file, &parts[i], stored, offsets, dtype, buffer);
-        if (elements < 0)
-            fail_save(aside, path);
+        int64_t elements = part_write(file, &parts[i], stored, offsets, dtype, buffer, bits);
+        good = elements >= 0;
         written[parts[i].tensor] += (double)elements;
     }
-    if (fsync(file) != 0 || close(file) != 0)
-        fail_save(aside, path);
+    int error = closed(file, good && fsync(file) == 0);
     free(buffer);
+    return error;
 }
 
-void lp_save_state(const char *path, const LpState *state)
+int lp_save_state(const char *path, const LpState *state, int64_t *ret_bits)
 {
     const LpPart *parts = state->parts;
     int count = state->count;
@@ -225,13 +254,14 @@ void lp_save_state(const char *path, const LpState *state)
         at += lp_tensor_count(&stored->tensors[i]) * lp_dtype_bytes(dtype);
     }
     sprintf(aside, "%s.part", path);
-    if (first)
-        header_write(aside, path, header, header_bytes, at);
+    LpBits bits = {0};
     /* Nobody opens the file before it is there; nobody renames it before all have synced. */
-    sum_over_world(written, 1);
-    parts_write(aside, path, parts, count, stored, offsets, dtype, written);
+    int error = lp_agree(first ? header_write(aside, header, header_bytes, at) : 0);
+    if (error == 0)
+        error = lp_agree(parts_write(aside, parts, count, stored, offsets, dtype, written, &bits));
     sum_over_world(written, job->tensor_count);
-    for (int i = 0; i < job->tensor_count; i++) {
+    *ret_bits = bits_of_world(bits, &at);
+    for (int i = 0; error == 0 && i < job->tensor_count; i++) {
         int64_t wanted = lp_tensor_count(&job->tensors[i]);
         bool none = written[i] == 0 && self->sparse_state && state->name &&
                     strcmp(self->sparse_state, state->name) == 0;
@@ -239,15 +269,15 @@ void lp_save_state(const char *path, const LpState *state)
             lp_fail_all(70, "%s: owners wrote %.0f elements of %s, which has %lld", path,
                         written[i], job->tensors[i].name, (long long)wanted);
     }
-    if (first && rename(aside, path) != 0)
-        fail_save(aside, path);
-    double done = 0;
-    sum_over_world(&done, 1);
+    error = lp_agree(first && error == 0 && rename(aside, path) != 0 ? errno : error);
+    if (first && error != 0)
+        unlink(aside);
     free(header);
     free(aside);
     free(offsets);
     free(written);
     lp_stored_free(stored);
+    return error;
 }
 
 void lp_sparse_state(const char *name)
@@ -258,7 +288,10 @@ void lp_sparse_state(const char *name)
 void lp_save(const char *path, const LpPart *parts, int count, LpDtype dtype)
 {
     const LpState whole = {.parts = parts, .count = count, .dtype = dtype};
-    lp_save_state(path, &whole);
+    int64_t bits;
+    int error = lp_save_state(path, &whole, &bits);
+    if (error != 0)
+        lp_fail_all(1, "cannot write %s: %s", path, strerror(error));
 }
 
 void lp_finish(const LpPart *parts, int count)

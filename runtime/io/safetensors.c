@@ -513,7 +513,8 @@ const LpEntry *lp_weights_find(const LpWeights *weights, const char *name)
 }
 
 bool lp_weights_read_run(const LpWeights *weights, const LpEntry *entry, int64_t first, int64_t n,
-                         void *data, int64_t at, LpDtype dtype, char *error, size_t error_size)
+                         void *data, int64_t at, LpDtype dtype, LpBits *bits, char *error,
+                         size_t error_size)
 {
     unsigned char buffer[READ_BYTES];
     int64_t width = entry->type->bytes, chunk = READ_BYTES / width;
@@ -525,6 +526,8 @@ bool lp_weights_read_run(const LpWeights *weights, const LpEntry *entry, int64_t
                      entry->name, strerror(errno));
             return false;
         }
+        if (bits)
+            lp_bits_add(bits, entry->name, first + done, part, buffer, (int)width);
         for (int64_t k = 0; k < part; k++)
             lp_number_put(data, dtype, at + done + k, entry->type->load(buffer + k * width));
     }
@@ -538,7 +541,7 @@ bool lp_weights_read(const LpWeights *weights, const LpEntry *entry, const LpSha
     LpRuns runs = lp_runs_begin(shard);
     while (ok && lp_runs_next(&runs))
         ok = lp_weights_read_run(weights, entry, runs.global, runs.length, data, runs.local, dtype,
-                                 error, error_size);
+                                 NULL, error, error_size);
     return ok;
 }
 

@@ -5,6 +5,7 @@
 #ifndef LPLAN_RUNTIME_IO_SAFETENSORS_H
 #define LPLAN_RUNTIME_IO_SAFETENSORS_H
 
+#include "runtime/io/bits.h"
 #include "runtime/lp.h"
 
 #include <stddef.h>
@@ -40,10 +41,11 @@ LpWeights *lp_weights_open(const char *path, char *error, size_t error_size);
 void lp_weights_close(LpWeights *weights); /* NULL is fine */
 const LpEntry *lp_weights_find(const LpWeights *weights, const char *name);
 
-/* Reads elements [first, first + n) of an entry to data[at], ... False after an error of the disk.
- */
+/* Reads elements [first, first + n) of an entry to data[at], ..., and adds what the file holds
+ * there to `bits`, if it is not NULL. False after an error of the disk. */
 bool lp_weights_read_run(const LpWeights *weights, const LpEntry *entry, int64_t first, int64_t n,
-                         void *data, int64_t at, LpDtype dtype, char *error, size_t error_size);
+                         void *data, int64_t at, LpDtype dtype, LpBits *bits, char *error,
+                         size_t error_size);
 /* Reads a box of an entry whose element count is the shard's. False after an error of the disk. */
 bool lp_weights_read(const LpWeights *weights, const LpEntry *entry, const LpShard *shard,
                      void *data, LpDtype dtype, char *error, size_t error_size);

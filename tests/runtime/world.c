@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -337,6 +338,10 @@ static void misbehave(const char *what, const LpRank *rank, int64_t step)
             nap(100);
     if (strcmp(what, "exit") == 0)
         _exit(3);
+    if (strcmp(what, "full") == 0) { /* no file may grow beyond what logs take */
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+    }
     if (strcmp(what, "die") == 0)
         raise(SIGKILL);
     if (strcmp(what, "stop") == 0)
