@@ -104,14 +104,15 @@ static int build(Cli *cli, bool gemm_bf16)
                                    : trainer_print(cli->arena, cli->diag, program, &options);
     Report report = {
         .c_by = only ? NULL : "not checked", .cuda_by = "not checked", .nvrtc_by = "not checked"};
-    if (!text ||
+    if (!text || !folder_take(cli->arena, cli->diag, folder) ||
         !(only ? kernels_write : trainer_write)(cli->arena, cli->diag, folder, text, &report.files))
         return CLI_INPUT;
     report.kernels = text->kernel_count;
     if (!cli_has(cli, "no-check") && !check_texts(cli, folder, text, &report))
         return CLI_BUG;
     bool compiled = !only && !cli_has(cli, "no-compile");
-    if (compiled && !trainer_compile(cli->arena, cli->diag, folder, text->gemm_bf16, &report.files))
+    if (!only &&
+        !trainer_compile(cli->arena, cli->diag, folder, text->gemm_bf16, compiled, &report.files))
         return CLI_INPUT;
     print_report(cli, folder, program, &report, compiled);
     return CLI_OK;

@@ -2,10 +2,13 @@
 #include "codegen/compile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "codegen/files.h"
 #include "ir/base/str.h"
@@ -26,15 +29,37 @@ static bool make_folders(Arena *arena, const char *path)
     return true;
 }
 
+static bool cannot_write(Diag *diag, const char *path)
+{
+    diag_error(diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
+    diag_help(diag, errno == ENOSPC ? "make room there, or choose another folder with -o DIR"
+                                    : "choose a folder that may be written with -o DIR");
+    return false;
+}
+
+bool folder_take(Arena *arena, Diag *diag, const char *folder)
+{
+    const char *trainer = arena_printf(arena, "%s/trainer", folder);
+    if (!make_folders(arena, trainer))
+        return cannot_write(diag, folder);
+    /* Stays open, in children too: a compiler may outlive us. Not all file systems can lock. */
+    int lock = open(folder, O_RDONLY);
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        diag_error(diag, NO_SPAN, "another build is writing %s", folder);
+        diag_help(diag, "wait for it, or choose another folder with -o DIR");
+        return false;
+    }
+    if (unlink(trainer) != 0 && errno != ENOENT)
+        return cannot_write(diag, trainer);
+    return true;
+}
+
 static bool write_one(Arena *arena, Diag *diag, const char *folder, const char *name,
                       const char *text, TextList *ret_files)
 {
     const char *path = arena_printf(arena, "%s/%s", folder, name);
-    if (!make_folders(arena, path) || !file_write(path, text, strlen(text))) {
-        diag_error(diag, NO_SPAN, "cannot write %s: %s", path, strerror(errno));
-        diag_help(diag, "choose a folder that may be written with -o DIR");
-        return false;
-    }
+    if (!make_folders(arena, path) || !file_write(path, text, strlen(text)))
+        return cannot_write(diag, path);
     vec_push(arena, ret_files) = name;
     return true;
 }
@@ -177,13 +202,16 @@ static const char *build_script(Arena *arena, const char *cc, const char *mpi, c
         sources(arena), mpi, blas);
 }
 
-static bool run_script(Arena *arena, const char *folder, const char *script, const char **ret_words)
+static bool write_script(Arena *arena, Diag *diag, const char *folder, const char *script)
 {
     const char *path = arena_printf(arena, "%s/build.sh", folder);
-    if (!file_write(path, script, strlen(script)) || chmod(path, 0755) != 0) {
-        *ret_words = arena_printf(arena, "cannot write %s: %s", path, strerror(errno));
-        return false;
-    }
+    return (file_write(path, script, strlen(script)) && chmod(path, 0755) == 0) ||
+           cannot_write(diag, path);
+}
+
+static bool run_script(Arena *arena, const char *folder, const char **ret_words)
+{
+    const char *path = arena_printf(arena, "%s/build.sh", folder);
     FILE *pipe = popen(arena_printf(arena, "sh %s 2>&1", quoted(arena, path)), "r");
     if (!pipe)
         return false;
@@ -197,37 +225,46 @@ static bool run_script(Arena *arena, const char *folder, const char *script, con
     return pclose(pipe) == 0;
 }
 
-bool trainer_compile(Arena *arena, Diag *diag, const char *folder, bool gemm_bf16,
+static bool refused(Diag *diag, const char *folder, const char *words)
+{
+    diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c", folder);
+    diag_said(diag, words);
+    diag_help(diag, "run %s/build.sh to see it again; CC names another compiler", folder);
+    return false;
+}
+
+bool trainer_compile(Arena *arena, Diag *diag, const char *folder, bool gemm_bf16, bool compile,
                      TextList *ret_files)
 {
     const char *cc = getenv("CC"), *mpi = mpi_flags(arena), *words = "";
     if (!cc || !*cc)
-        cc = "cc";
+        cc = mpi ? "cc" : "mpicc";
+    const char *onednn = gemm_bf16 ? onednn_flags(arena, cc) : "",
+               *libraries = arena_printf(arena, "%s%s", blas_flags(arena, cc), onednn),
+               *script = build_script(arena, cc, mpi ? mpi : "", libraries);
+    if (!write_script(arena, diag, folder, script))
+        return false;
+    vec_push(arena, ret_files) = "build.sh";
+    if (!compile)
+        return true;
     if (!mpi) {
         diag_error(diag, NO_SPAN, "no MPI found: neither mpicc nor pkg-config knows one");
-        diag_help(diag,
-                  "install OpenMPI's headers, or use --no-compile and build %s/build.sh elsewhere",
+        diag_help(diag, "install OpenMPI's headers, or run %s/build.sh where there is mpicc",
                   folder);
         return false;
     }
-    const char *onednn = gemm_bf16 ? onednn_flags(arena, cc) : "",
-               *libraries = arena_printf(arena, "%s%s", blas_flags(arena, cc), onednn);
-    if (!run_script(arena, folder, build_script(arena, cc, mpi, libraries), &words)) {
-        if (!strstr(words, "openblas")) {
-            diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c:\n%s", folder, words);
-            diag_help(diag, "run %s/build.sh to see it again; CC names another compiler", folder);
-            return false;
-        }
+    if (!run_script(arena, folder, &words)) {
+        if (!strstr(words, "openblas"))
+            return refused(diag, folder, words);
         diag_warning(diag, NO_SPAN,
                      "no OpenBLAS to link: the trainer multiplies matrices in plain C");
         diag_help(diag, "install the openmp build of OpenBLAS and build again");
         libraries = arena_printf(arena, "-DLP_NO_BLAS%s", onednn);
-        if (!run_script(arena, folder, build_script(arena, cc, mpi, libraries), &words)) {
-            diag_error(diag, NO_SPAN, "the compiler refused %s/trainer.c:\n%s", folder, words);
+        if (!write_script(arena, diag, folder, build_script(arena, cc, mpi, libraries)))
             return false;
-        }
+        if (!run_script(arena, folder, &words))
+            return refused(diag, folder, words);
     }
-    vec_push(arena, ret_files) = "build.sh";
     vec_push(arena, ret_files) = "trainer";
     return true;
 }

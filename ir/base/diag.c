@@ -8,7 +8,7 @@
 #include "ir/base/str.h"
 #include "ir/base/vec.h"
 
-enum { ERRORS_KEPT = 20, TEXT_KEPT = 600, TAIL_KEPT = 200, BUG_EXIT = 70 };
+enum { ERRORS_KEPT = 20, LINES_KEPT = 12, TEXT_KEPT = 600, TAIL_KEPT = 200, BUG_EXIT = 70 };
 
 struct Diag {
     Arena *arena;
@@ -95,6 +95,12 @@ void diag_help(Diag *diag, const char *format, ...)
     va_end(args);
 }
 
+void diag_said(Diag *diag, const char *lines)
+{
+    if (!diag->latest_dropped && diag->items.n > 0)
+        diag->items.at[diag->items.n - 1].said = arena_strdup(diag->arena, lines);
+}
+
 int diag_errors(const Diag *diag)
 {
     return diag->errors;
@@ -146,9 +152,8 @@ static void put_escaped(FILE *out, const char *text, int bytes)
         fprintf(out, "\\x%02x", (unsigned char)text[i]);
 }
 
-static void put_clean(FILE *out, const char *text)
+static void put_clean_bytes(FILE *out, const char *text, size_t left)
 {
-    size_t left = strlen(text);
     while (left > 0) {
         Point point = point_at(text, left);
         if (*text == '\n')
@@ -162,6 +167,11 @@ static void put_clean(FILE *out, const char *text)
         text += point.bytes;
         left -= (size_t)point.bytes;
     }
+}
+
+static void put_clean(FILE *out, const char *text)
+{
+    put_clean_bytes(out, text, strlen(text));
 }
 
 typedef struct Ink {
@@ -225,6 +235,18 @@ static void put_source_line(FILE *out, Span span, Ink ink)
     fprintf(out, "%s\n", ink.plain);
 }
 
+static void put_said(FILE *out, const char *lines)
+{
+    int line = 0;
+    for (const char *at = lines; *at && line < LINES_KEPT; line++) {
+        size_t length = strcspn(at, "\n");
+        fputs("    | ", out);
+        put_clean_bytes(out, at, length);
+        fputc('\n', out);
+        at += length + (at[length] == '\n');
+    }
+}
+
 static void put_item(FILE *out, const DiagItem *item, Ink ink)
 {
     const char *level = item->level == DIAG_ERROR ? "error" : "warning";
@@ -239,6 +261,8 @@ static void put_item(FILE *out, const DiagItem *item, Ink ink)
     fputc('\n', out);
     if (item->span.source)
         put_source_line(out, item->span, ink);
+    if (item->said)
+        put_said(out, item->said);
     if (item->note) {
         fputs("  note: ", out);
         put_clean(out, item->note);

@@ -33,6 +33,7 @@ typedef struct DiagItem {
     const char *text; /* lower case, no full stop */
     const char *note; /* "at /layers/attention/heads" or NULL */
     const char *help; /* the remedy, or NULL */
+    const char *said; /* lines of another program, or NULL */
 } DiagItem;
 
 typedef struct Diag Diag;
@@ -45,6 +46,8 @@ void diag_warning(Diag *diag, Span span, const char *format, ...) LP_PRINTF(3, 4
 /* Attach to the latest item. */
 void diag_note(Diag *diag, const char *format, ...) LP_PRINTF(2, 3);
 void diag_help(Diag *diag, const char *format, ...) LP_PRINTF(2, 3);
+/* What another program said, a line below the item for each of its first ones. */
+void diag_said(Diag *diag, const char *lines);
 int diag_errors(const Diag *diag);
 int diag_count(const Diag *diag); /* kept items */
 const DiagItem *diag_item(const Diag *diag, int index);

@@ -4,6 +4,7 @@
 CASES is `quick` (errors and file lists, nothing is trained), `one` (one rank) or `many` (every kind of parallelism, as threads
 of one process and under mpirun). Speaks TAP.
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -188,6 +189,21 @@ def kernels_only(folder, bf16):
     report(code == 2 and "fp8" in err, "a type of products that is not there", err)
 
 
+def one_folder(folder, plan):
+    """What lies in the folder is of one plan: what an earlier build made goes, a second one at once waits."""
+    place = folder / "one"
+    place.mkdir()
+    (place / "trainer").write_text("of another plan")
+    held = os.open(place, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    code, _, err = run(LPLAN, "build", str(plan), "-o", str(place), "--no-check")
+    report(code == 1 and "another build is writing" in err and os.listdir(place) == ["trainer"], "two builds at once", err)
+    os.close(held)
+    code, _, err = run("env", "CC=nowhere", LPLAN, "build", str(plan), "-o", str(place), "--no-check")
+    report(code == 1 and "\n    | " in err and "nowhere: not found\n" in err, "words of the compiler, line by line", err)
+    report(not (place / "trainer").exists() and (place / "build.sh").exists(), "no trainer of another plan is left")
+
+
 def quick():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -211,6 +227,7 @@ def quick():
         code, _, err = run(LPLAN, "build", str(bf16), "-o", str(folder / "d"), "--no-compile", "--gemm", "bf16")
         report(code == 1 and "as they are stored" in err, "products in bf16 of a plan in bf16", err)
         kernels_only(folder, bf16)
+        one_folder(folder, plan)
 
 
 cases = sys.argv[2]
