@@ -142,8 +142,8 @@ static void compare(const Oracle *o, const char *what, const char *path, double 
             int64_t begin;
             run = lp_stored_run(stored, i, at, count - at, &index, &begin);
             const LpEntry *entry = lp_weights_find(weights, stored->tensors[index].name);
-            if (!entry || !lp_weights_read_run(weights, entry, begin, run, got, at, LP_F64, NULL, error,
-                                               sizeof error))
+            if (!entry || !lp_weights_read_run(weights, entry, begin, run, got, at, LP_F64, NULL,
+                                               error, sizeof error))
                 fail(stored->tensors[index].name);
         }
         double far = distance(got, want[i], count);

@@ -242,8 +242,8 @@ static void check_out(void)
         assert_int_equal(entry->dims[1], files[i].dims[1]);
         float got[E * F * H];
         int64_t count = files[i].dims[0] * files[i].dims[1];
-        assert_true(
-            lp_weights_read_run(weights, entry, 0, count, got, 0, LP_F32, NULL, error, sizeof error));
+        assert_true(lp_weights_read_run(weights, entry, 0, count, got, 0, LP_F32, NULL, error,
+                                        sizeof error));
         for (int64_t k = 0; k < count; k++)
             assert_true(got[k] == element(files[i].name, k));
     }
