@@ -220,10 +220,12 @@ static bool check_regions(Check *check, const StageProgram *stage)
     for (int i = 0; i < list.n; i++) {
         const Region *region = &list.at[i];
         const char *name = region_words(check->arena, check->program, stage, region, region->begin);
-        if (region->begin % GRAIN != 0)
+        bool of_files = region->kind == REGION_SLOTS && region->index > MEMORY_HBM;
+        int grain = of_files ? FILE_GRAIN : GRAIN;
+        if (region->begin % grain != 0)
             good =
                 check_fault(check, "stage %d: the %s begin at byte %lld, not at a multiple of %d",
-                            stage->index, name, (long long)region->begin, GRAIN);
+                            stage->index, name, (long long)region->begin, grain);
         Memory memory = region->begin < 0 ? MEMORY_HBM : address_memory(region->begin);
         int64_t room = memory == MEMORY_HBM    ? stage->arena_bytes
                        : memory < MEMORY_COUNT ? stage->far_bytes[memory]

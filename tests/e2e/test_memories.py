@@ -43,13 +43,14 @@ HOMES = {
                     "0-2:weight_home": "hbm:gradient_home=hbm:optimizer_home=dram"},
     "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
 }
+# layers that are cut otherwise are groups of their own wherever what is kept of them lives
+LAYERS = ("layers bf16", {"dp": 2, "zero": 3, "0-2:zero": 0}, "bf16", ["hbm", "some-nvme", "others-nvme"])
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES + ["sums"]),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
     ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
     ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
-    # layers that are cut otherwise are groups of their own wherever what is kept of them lives
-    ("layers bf16", {"dp": 2, "zero": 3, "0-2:zero": 0}, "bf16", ["hbm", "some-nvme", "others-nvme"]),
+    LAYERS,
     ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four", "saved-kept"]),
     # what leaves in one plan stays in the other
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-some", "saved-others-nvme", "sums-nvme"]),
@@ -103,17 +104,19 @@ class Memories:
             raise Failed("files of state are left behind")
 
     def resume(self):
-        """Half of the steps with state in a file, the others with state on the device, and back."""
-        title, pins, recipe, _ = ROWS[0]
-        places = {m: self.build(title, pins, recipe, m) for m in MEMORIES}
-        want = self.train(places["hbm"], "whole", "--virtual")[2]
-        for first, second in (("nvme", "hbm"), ("hbm", "nvme"), ("nvme", "dram")):
-            saved = self.shop.path / "checkpoint"
-            shutil.rmtree(saved, ignore_errors=True)
-            self.train(places[first], "first", "--virtual", "--checkpoint", saved, steps=STEPS // 2)
-            got = self.train(places[second], "second", "--virtual", "--resume", saved)[2]
-            if got != want:
-                raise Failed(f"from {first} on in {second}: other weights than without a stop")
+        """Half of the steps with state in a file, the others with state on the device, and back; and where layers
+        have homes of their own."""
+        for (title, pins, recipe, memories), goes_on in ((ROWS[0], [("nvme", "hbm"), ("hbm", "nvme")]),
+                                                         (LAYERS, [("some-nvme", "others-nvme")])):
+            places = {m: self.build(title, pins, recipe, m) for m in memories}
+            want = self.train(places["hbm"], "whole", "--virtual")[2]
+            for first, second in goes_on:
+                saved = self.shop.path / "checkpoint"
+                shutil.rmtree(saved, ignore_errors=True)
+                self.train(places[first], "first", "--virtual", "--checkpoint", saved, steps=STEPS // 2)
+                got = self.train(places[second], "second", "--virtual", "--resume", saved)[2]
+                if got != want:
+                    raise Failed(f"{title}: from {first} on in {second}: other weights than without a stop")
 
     def refusals(self):
         title, pins, recipe, _ = ROWS[0]

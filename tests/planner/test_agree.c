@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/lower/state.h"
 #include "ir/plan_job.h"
 #include "planner/assess.h"
 #include "planner/search.h"
@@ -422,6 +423,12 @@ static void test_layers_that_differ(void **state)
             assert_int_equal(cost->gradient_bytes, stage->group_bytes[1]);
             assert_int_equal(cost->state_bytes, stage->group_bytes[2]);
             assert_int_equal(cost->buckets, stage->buckets.n);
+            StageBytes bytes = family_bytes(family, first, s);
+            for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) { /* without slots */
+                int slots = state_slots((Memory)m, stage->state_way.n[m]) * state_fields(program);
+                int64_t far = stage->far_bytes[m] - slots * stage->state_slot_bytes[m];
+                assert_true(bytes.far[m] <= far && far - bytes.far[m] <= FILE_GRAIN);
+            }
         }
         problem_free(problem);
         arena_free(arena);

@@ -359,6 +359,71 @@ static void test_blocks(void **state)
     arena_free(arena);
 }
 
+/* ---- state in three memories ---- */
+
+static void swap_ints(int *a, int *b)
+{
+    int other = *a;
+    *a = *b;
+    *b = other;
+}
+
+/* What passes through a memory takes its turns there, in slots that hold it, on the way to a home
+ * where the plan has it. */
+static void test_state_homes(void **state)
+{
+    (void)state;
+    Arena *arena = arena_new("case");
+    PlanCase some = {.model = model_with_layers(arena, tiny_llama, 12),
+                     .ranks = 2,
+                     .batch = 2,
+                     .sequence = 6,
+                     .pins = "dp=2,zero=1,mbs=1,optimizer_home=nvme,0-3:optimizer_home=dram,"
+                             "5-6:optimizer_home=hbm,last:optimizer_home=hbm",
+                     .recipe = "bf16",
+                     .bucket_bytes = 500};
+    Program *program = program_of(arena, &some);
+    StageProgram *stage = &program->stage[0];
+    CheckReport report;
+    assert_true(program_holds(program, NULL, &report));
+    HopWay *way = &stage->state_way;
+    assert_true(way->n[MEMORY_DRAM] > 5 && way->n[MEMORY_HBM] > way->n[MEMORY_DRAM] + 3 &&
+                stage->buckets.n > way->n[MEMORY_HBM]);
+    for (int m = MEMORY_HBM; m < MEMORY_NVME; m++) {
+        int *at = way->at[m], *turn = way->turn[m];
+        int own = at[1];
+        at[1] = at[2];
+        expect_seen(program, stage, "a bucket that comes twice, and one that does not");
+        at[1] = own;
+        swap_ints(&turn[at[1]], &turn[at[2]]);
+        expect_seen(program, stage, "two buckets that have each other's turn");
+        swap_ints(&turn[at[1]], &turn[at[2]]);
+        way->n[m]--;
+        expect_seen(program, stage, "a bucket that does not pass");
+        way->n[m]++;
+        stage->state_slot_bytes[m] -= 64;
+        expect_seen(program, stage, "slots of less than they hold");
+        stage->state_slot_bytes[m] += 64;
+        int64_t begin = stage->state_slot[m];
+        stage->state_slot[m] -= 64;
+        expect_seen(program, stage, "slots in the place of something else");
+        stage->state_slot[m] = begin;
+    }
+    for (int g = 0; g < stage->groups.n; g++) {
+        Group *group = &stage->groups.at[g];
+        Memory home = group->state_home;
+        group->state_home = home == MEMORY_HBM ? MEMORY_DRAM : MEMORY_HBM;
+        expect_seen(program, stage, "a home that the plan does not say");
+        group->state_home = home;
+    }
+    assert_true(program_holds(program, NULL, &report));
+    Diag *diag = diag_new(arena);
+    ProveOptions options = prove_default();
+    ProveReport numbers;
+    assert_true(prove_numeric(arena, diag, program->plan, program->net, &options, &numbers));
+    arena_free(arena);
+}
+
 /* ---- groups, buckets, bodies ---- */
 
 static void expect_broken(const Program *program, int at, const char *what)
@@ -489,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_deadlock),
         cmocka_unit_test(test_sides),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_state_homes),
         cmocka_unit_test(test_broken_buckets),
         cmocka_unit_test(test_broken_bodies),
     };
