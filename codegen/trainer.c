@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/target.h"
+#include "ir/lower/braid.h"
 #include "ir/plan_parts.h"
 #include "templates/templates.h"
 
@@ -450,8 +451,7 @@ static Trainer trainer_new(Arena *arena, Diag *diag, const Program *program,
                  .globals = names_new(arena),
                  .takes_first = arena_array(arena, program->bodies, sizeof(bool[BODY_LISTS])),
                  .options = options};
-    for (int c = 0; c < program->net->classes.n; c++)
-        t.split = t.split || program->body[c]->weight.n > 0;
+    t.split = program_splits(program);
     for (int s = 0; s < program->stages; s++) {
         t.braids = t.braids || program->stage[s].pairings.n > 0;
         t.apart = t.apart || program->stage[s].fetched_back > 0;

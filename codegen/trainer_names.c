@@ -5,6 +5,7 @@
 
 #include "codegen/target.h"
 #include "codegen/trainer.h"
+#include "ir/lower/braid.h"
 
 bool trainer_class_draws(const Trainer *t, int class)
 {
@@ -181,8 +182,7 @@ bool trainer_is_matrix(const Trainer *t, int class)
 
 const char *trainer_part(const Trainer *t, int which)
 {
-    static const char *const whole[] = {"forward", "backward", "weight"};
-    return which == 1 && t->split ? "input" : whole[which];
+    return part_name[list_part(which, t->split)];
 }
 
 const char *trainer_chunk(Trainer *t, int stage, int chunk)

@@ -110,11 +110,11 @@ static void print_entry(Trainer *t, Emit *out, int s, const Entry *entry, const 
                       micro, number_at(t, var, entry[1].micro, fold->micro));
         if (entry->braids || entry->braided)
             break;
-        static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
         bool loads =
             entry->part == PART_F && t->program->stage[s].chunk[entry->chunk].ring[RING_DATA].n > 0;
-        emit_line(out, "%s_%s(s, %s%s%s%s);", trainer_chunk(t, s, entry->chunk), part[entry->part],
-                  loads && !t->program->flows ? "step, " : "", micro, resumes, stay);
+        emit_line(out, "%s_%s(s, %s%s%s%s);", trainer_chunk(t, s, entry->chunk),
+                  part_name[entry->part], loads && !t->program->flows ? "step, " : "", micro,
+                  resumes, stay);
         break;
     }
     case ENTRY_SEND:
@@ -212,10 +212,9 @@ static void print_flow_entry(Trainer *t, Emit *out, int s, const Entry *entry, c
                *index = number_at(t, var, entry->index, fold->index),
                *step = trainer_flow_step(t, entry), *number = number_text(t, step, micro),
                *chunk = entry->micro == NONE ? "" : trainer_chunk(t, s, entry->chunk);
-    static const char *const part[PART_COUNT] = {"forward", "backward", "input", "weight"};
     switch (entry->kind) {
     case ENTRY_COMPUTE:
-        emit_line(out, "%s_%s(s, %s%s%s);", chunk, part[entry->part], number,
+        emit_line(out, "%s_%s(s, %s%s%s);", chunk, part_name[entry->part], number,
                   !stage_fetches(&t->program->stage[s]) ? ""
                   : entry->resumes                      ? ", true"
                                                         : ", false",

@@ -404,7 +404,6 @@ static bool has_part(const StageProgram *stage, int chunk, PartKind part)
 static void print_parts(Trainer *t, Emit *out, int s, const Chunk *chunk)
 {
     const StageProgram *stage = &t->program->stage[s];
-    static const char *const name[PART_COUNT] = {"forward", "backward", "input", "weight"};
     static const int first[PART_COUNT] = {0, 1, 1, 2};
     const int last[PART_COUNT] = {0, t->split ? 2 : 1, 1, 2};
     Pass pass = {.s = s, .chunk = chunk};
@@ -413,7 +412,7 @@ static void print_parts(Trainer *t, Emit *out, int s, const Chunk *chunk)
         pass.first = first[part];
         pass.last = last[part];
         if (has_part(stage, (int)(chunk - stage->chunk), (PartKind)part))
-            print_part(t, out, &pass, name[part]);
+            print_part(t, out, &pass, part_name[part]);
     }
 }
 

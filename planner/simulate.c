@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/lower/braid.h"
 #include "ir/lower/state.h"
 #include "planner/card.h"
 
@@ -49,6 +50,7 @@ typedef struct Simulation {
     Meeting *world; /* per round */
     StepTimes *times;
     TraceEvents *trace;
+    bool splits; /* backward has two lists */
 } Simulation;
 
 /* ---- lengths ---- */
@@ -300,6 +302,15 @@ static void blame(Simulation *sim, int stage, Wait cause, int64_t t0, int64_t t1
         own->spent_ns[SPENT_BUBBLE] += t1 - t0;
 }
 
+/* As a trainer's trace has them, which is of the runtime. */
+static const char *hop_text(Stream stream)
+{
+    return stream == STREAM_COPY_IN     ? "copy to the device"
+           : stream == STREAM_COPY_OUT  ? "copy from the device"
+           : stream == STREAM_FILE_READ ? "read of a file"
+                                        : "write of a file";
+}
+
 static const char *event_name(const Step *step)
 {
     if (step->node)
@@ -308,7 +319,20 @@ static const char *event_name(const Step *step)
         return step->body->graph->nodes.at[step->inst->node[step->inst->nodes - 1]].name;
     if (step->move)
         return move_text[step->move->kind];
-    return step_text[step->kind];
+    if (step->kind == STEP_COPY)
+        return hop_text(step->stream);
+    return step->kind == STEP_TIED || step->kind == STEP_WORLD ? move_text[MOVE_ALL_REDUCE]
+                                                               : step_text[step->kind];
+}
+
+static const char *event_part(const Simulation *sim, const Step *step)
+{
+    const Entry *entry = &sim->program->stage[step->stage].table.at[step->entry];
+    if (entry->kind != ENTRY_COMPUTE)
+        return entry_text[entry->kind];
+    return part_name[step->inst && step->body
+                         ? list_part(body_list_with(step->body, step->inst), sim->splits)
+                         : entry->part];
 }
 
 static void end_step(Simulation *sim, int stage, const Step *step, int64_t start, int64_t ns,
@@ -349,6 +373,7 @@ static void end_step(Simulation *sim, int stage, const Step *step, int64_t start
             start,
             ns,
             event_name(step),
+            event_part(sim, step),
             step->link == NONE ? NONE : sim->program->stage[stage].link[step->link].link,
             step->micro,
             in_backward(step)};
@@ -479,6 +504,7 @@ StepTimes *simulate_rounds(Arena *arena, const Program *program, int rounds, Tra
                       .program = program,
                       .times = times,
                       .trace = trace,
+                      .splits = program_splits(program),
                       .rounds = rounds};
     sim.pricer = (Pricer){plan->cluster,     program->net, &plan->mesh, program->recipe,
                           plan->state_atoms, &plan->job,   NULL};

@@ -51,8 +51,9 @@ typedef struct TraceEvent {
     int stage;
     Stream stream;
     int64_t start, ns;
-    const char *name;
-    int link, micro; /* of the chain; or NONE */
+    const char *name; /* of what goes between ranks or memories: the runtime's */
+    const char *part; /* of a micro-batch: part_name; or what the step does otherwise */
+    int link, micro;  /* of the chain; or NONE */
     bool backward;
 } TraceEvent;
 typedef VEC(TraceEvent) TraceEvents;

@@ -26,8 +26,7 @@ char *trace_text(Arena *arena, const Program *program, const TraceEvents *events
         const TraceEvent *event = &events->at[i];
         /* names come from the model's own identifiers, which need no escapes */
         str_putf(&text, "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d",
-                 event->name, event->backward ? "backward" : "forward", event->stage,
-                 (int)event->stream);
+                 event->name, event->part, event->stage, (int)event->stream);
         put_micros(&text, "ts", event->start);
         put_micros(&text, "dur", event->ns);
         str_put(&text, ",\"args\":{");

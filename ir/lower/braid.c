@@ -8,6 +8,19 @@ void part_lists(PartKind part, int *ret_begin, int *ret_end)
     *ret_end = part == PART_F ? 1 : part == PART_I ? 2 : 3;
 }
 
+PartKind list_part(int which, bool splits)
+{
+    return which == 0 ? PART_F : which == 2 ? PART_W : splits ? PART_I : PART_B;
+}
+
+bool program_splits(const Program *program)
+{
+    for (int c = 0; c < program->net->classes.n; c++)
+        if (program->body[c]->weight.n > 0)
+            return true;
+    return false;
+}
+
 struct BraidShelf {
     Arena *arena;
     const Cluster *cluster;

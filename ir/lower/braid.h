@@ -57,5 +57,9 @@ int row_link(const Chunk *chunk, bool forward, int at);
 
 /* The lists of a body that a part runs: the first, and the one behind the last. */
 void part_lists(PartKind part, int *ret_begin, int *ret_end);
+/* And the part that a list is by itself, in a program that splits backward (has a third list) or
+ * does not. */
+PartKind list_part(int which, bool splits);
+bool program_splits(const Program *program);
 
 #endif

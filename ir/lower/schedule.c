@@ -4,6 +4,7 @@
 #include "ir/base/arena.h"
 
 const char *const part_text[PART_COUNT] = {"F", "B", "I", "W"};
+const char *const part_name[PART_COUNT] = {"forward", "backward", "input", "weight"};
 
 bool schedule_splits(const Schedule *schedule)
 {

@@ -14,6 +14,8 @@
  */
 typedef enum { PART_F, PART_B, PART_I, PART_W, PART_COUNT } PartKind;
 extern const char *const part_text[PART_COUNT];
+extern const char *const part_name[PART_COUNT]; /* forward, backward, input, weight: as printed
+                                                   functions and both traces have them */
 
 typedef struct Row {
     PartKind part;
