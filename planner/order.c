@@ -222,34 +222,60 @@ typedef struct ChunkRows {
                                        one more when it comes from another stage */
 } ChunkRows;
 
-/* With rows of this stage one long and all others nothing, the end of a row counts the rows of this
- * stage before it. */
-static void fill_rows(Arena *scratch, const Order *order, int stage, int64_t *end, ChunkRows *ret)
+/* How many rows of each of `LANES` stages end no later than a row does, whatever the lengths are.
+ */
+enum { LANES = 16 };
+typedef struct Counts {
+    int32_t of[LANES];
+} Counts;
+
+static void counts_raise(Counts *counts, const OrderRow *row, const Counts *end)
 {
-    OrderTimes *times = ARENA_NEW(scratch, OrderTimes);
-    for (int c = 0; c < order->chunks; c++) {
-        times->pair_forward[c] = order->holder[c] == stage;
-        times->pair[c] = 2 * times->pair_forward[c];
-        for (int part = 0; part < PART_COUNT; part++)
-            times->time[part][c] = order->holder[c] == stage;
+    if (row->before == NONE)
+        return;
+    for (int lane = 0; lane < LANES; lane++)
+        if (counts->of[lane] < end[row->before].of[lane])
+            counts->of[lane] = end[row->before].of[lane];
+}
+
+/* Of stages from `first` on. A row waits for the one before it on its stage and for what it
+ * receives; of two in one the first waits for what both receive. */
+static void count_rows(const Order *order, int first, Counts *ret_end)
+{
+    Counts clock[MAX_STAGES] = {{{0}}};
+    for (int i = 0; i < order->n; i++) {
+        const OrderRow *row = &order->row[i];
+        Counts *now = &clock[row->stage];
+        if (row->pair != 2)
+            counts_raise(now, row, ret_end);
+        if (row->pair == 1)
+            counts_raise(now, row + 1, ret_end);
+        if (row->stage >= first && row->stage < first + LANES)
+            now->of[row->stage - first]++;
+        ret_end[i] = *now;
     }
-    order_simulate(order, times, end);
-    int at = 0;
+}
+
+/* Of stages from `first` on, from their counts. */
+static void fill_rows(const Order *order, int first, const Counts *end, ChunkRows *ret)
+{
+    int at[LANES] = {0};
     for (int i = 0; i < order->n; i++) {
         const OrderRow *row = &order->row[i];
         ChunkRows *own = &ret[row->chunk];
-        if (row->stage != stage)
+        int lane = row->stage - first;
+        if (lane < 0 || lane >= LANES)
             continue;
         if (row->part == PART_F)
-            own->forward[row->micro] = at;
+            own->forward[row->micro] = at[lane];
         if (row->part == PART_B || row->part == PART_I)
-            own->input[row->micro] = at - (row->pair == 2);
+            own->input[row->micro] = at[lane] - (row->pair == 2);
         if (row->part == PART_B || row->part == PART_W)
-            own->weight[row->micro] = at - (row->pair == 2);
-        at++;
+            own->weight[row->micro] = at[lane] - (row->pair == 2);
+        at[lane]++;
         if (row->before != NONE)
             (row->part == PART_F ? own->message_in : own->message_grad)[row->micro] =
-                2 * ((int)end[row->before] - 1) + (order->row[row->before].stage != stage);
+                2 * (end[row->before].of[lane] - 1) + (order->row[row->before].stage != row->stage);
     }
 }
 
@@ -283,7 +309,7 @@ static Life life_of(RingKind kind, const ChunkRows *rows, int micro)
 
 static void fill_slots(Arena *scratch, Order *order)
 {
-    int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
+    Counts *end = ARENA_ARRAY(scratch, Counts, order->n);
     Life *life = ARENA_ARRAY(scratch, Life, order->runs);
     ChunkRows *rows = ARENA_ARRAY(scratch, ChunkRows, order->chunks);
     for (int c = 0; c < order->chunks; c++)
@@ -291,8 +317,10 @@ static void fill_slots(Arena *scratch, Order *order)
             ARENA_ARRAY(scratch, int, order->runs), ARENA_ARRAY(scratch, int, order->runs),
             ARENA_ARRAY(scratch, int, order->runs), ARENA_ARRAY(scratch, int, order->runs),
             ARENA_ARRAY(scratch, int, order->runs)};
-    for (int s = 0; s < order->stages; s++)
-        fill_rows(scratch, order, s, end, rows);
+    for (int first = 0; first < order->stages; first += LANES) {
+        count_rows(order, first, end);
+        fill_rows(order, first, end, rows);
+    }
     for (int c = 0; c < order->chunks; c++)
         for (int kind = 0; kind < RING_COUNT; kind++) {
             if (kind == RING_STAYS || kind == RING_STAYS_W) { /* the same lives */
