@@ -72,29 +72,17 @@ static int cut_cell(Sync *sync, int64_t at)
     return i + 1;
 }
 
-enum { MAX_NEEDS = 256 };
-typedef struct Needs {
-    int n;
-    Wait at[MAX_NEEDS];
-} Needs;
-
-static void need(Needs *needs, const Step *step, int stream, int32_t seq)
+/* One stream runs in order, so its newest Step implies the others. */
+static void need(Clock *needs, int stream, int32_t seq)
 {
-    if (seq < 0 || stream == (int)step->stream)
-        return;
-    for (int i = 0; i < needs->n; i++)
-        if ((int)needs->at[i].stream == stream) {
-            if (seq > needs->at[i].seq)
-                needs->at[i].seq =
-                    seq; /* one stream runs in order: the newest implies the others */
-            return;
-        }
-    CHECK(needs->n < MAX_NEEDS);
-    needs->at[needs->n++] = (Wait){(Stream)stream, seq};
+    if (seq > needs->seq[stream])
+        needs->seq[stream] = seq;
 }
 
-static void collect(Sync *sync, const Step *step, Needs *needs)
+/* The newest Step of each other stream that this one needs. */
+static void collect(Sync *sync, const Step *step, Clock *needs)
 {
+    memset(needs, -1, sizeof *needs);
     for (int k = 0; k < step->operands; k++) {
         const Operand *operand = &step->operand[k];
         if (operand->bytes == 0)
@@ -104,11 +92,13 @@ static void collect(Sync *sync, const Step *step, Needs *needs)
         end = find_cell(sync, operand->address + operand->bytes);
         for (int i = begin; i < end; i++) {
             const Cell *cell = &sync->cells.at[i];
-            need(needs, step, cell->writer_stream, cell->writer);
+            if (cell->writer >= 0)
+                need(needs, cell->writer_stream, cell->writer);
             for (int s = 0; operand->write && s < STREAM_COUNT; s++)
-                need(needs, step, s, cell->reader[s]);
+                need(needs, s, cell->reader[s]);
         }
     }
+    needs->seq[step->stream] = -1;
 }
 
 static void learn(Clock *clock, const Clock *other)
@@ -118,27 +108,26 @@ static void learn(Clock *clock, const Clock *other)
             clock->seq[s] = other->seq[s];
 }
 
-static void choose_waits(Sync *sync, Step *step, Needs *needs, Clock *clock)
+static void choose_waits(const Sync *sync, Step *step, Clock *needs, Clock *clock)
 {
     step->waits = 0;
-    for (int taken = 0; taken < needs->n; taken++) {
+    for (;;) {
         int best = -1;
         int64_t newest = -1;
-        for (int i = 0; i < needs->n; i++) {
-            const Wait *wait = &needs->at[i];
-            if (wait->seq >= 0 && sync->done[wait->stream].at[wait->seq].order > newest) {
-                newest = sync->done[wait->stream].at[wait->seq].order;
-                best = i;
-            }
+        for (int s = 0; s < STREAM_COUNT; s++) {
+            if (needs->seq[s] < 0 || sync->done[s].at[needs->seq[s]].order < newest)
+                continue;
+            newest = sync->done[s].at[needs->seq[s]].order;
+            best = s;
         }
         if (best < 0)
             return;
-        Wait wait = needs->at[best];
-        needs->at[best].seq = -1;
-        if (clock->seq[wait.stream] >= wait.seq)
+        Wait wait = {(Stream)best, needs->seq[best]};
+        needs->seq[best] = -1;
+        if (clock->seq[best] >= wait.seq)
             continue;
         step->wait[step->waits++] = wait;
-        learn(clock, &sync->done[wait.stream].at[wait.seq].clock);
+        learn(clock, &sync->done[best].at[wait.seq].clock);
     }
 }
 
@@ -168,7 +157,7 @@ void sync_step(Sync *sync, Step *step)
 {
     Stream stream = step->stream;
     step->seq = sync->done[stream].n;
-    Needs needs = {0};
+    Clock needs;
     collect(sync, step, &needs);
     Clock clock = sync->now[stream];
     choose_waits(sync, step, &needs, &clock);
