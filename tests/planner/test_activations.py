@@ -33,20 +33,16 @@ KEPT = {
 }
 
 
-def explain(folder, pins, gpus):
-    plan = folder / "plan.json"
-    common = ["--gpus", str(gpus), "--global-batch", "64", "--seq", str(S), "--quiet"]
-    subprocess.run([LPLAN, "plan", folder / "gpt3.json", "dgx-h100", *common, "--pin",
-                    f"tp={T},pp={P},mbs=1,schedule=1f1b,{pins}", "-o", plan], check=True,
-                   stdin=subprocess.DEVNULL)
-    text = subprocess.run([LPLAN, "explain", plan, "--json"], check=True, capture_output=True,
-                          text=True).stdout
+def report_of(folder, pins, gpus):
+    text = subprocess.run([LPLAN, "plan", folder / "gpt3.json", "dgx-h100", "--gpus", str(gpus), "--global-batch",
+                           "64", "--seq", str(S), "--pin", f"tp={T},pp={P},mbs=1,schedule=1f1b,{pins}", "--json"],
+                          check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
     return json.loads(text)
 
 
 def activations(folder):
     for pins, wanted in KEPT.items():
-        report = explain(folder, f"zero=0,dp=1,block=0,{pins}", T * P)
+        report = report_of(folder, f"zero=0,dp=1,block=0,{pins}", T * P)
         labels = [label["saved_bytes"] for label in report["block_labels"]]
         missing = [bytes_ for bytes_ in wanted if bytes_ not in labels]
         yield f"{pins}: a layer keeps {wanted}", not missing, f"labels keep {labels}"
@@ -63,7 +59,8 @@ def states(folder):
     # a middle stage: 12 layers of 12 h^2 + 13 h, of which t ranks share all but norms and row biases
     near = LAYERS // P * ((12 * H * H + 7 * H) // T + 6 * H)
     for zero in range(4):
-        kept = explain(folder, f"zero={zero},dp=2,sp=1,recompute=full,block=0", 2 * T * P)["stages"][1]["bytes"]
+        report = report_of(folder, f"zero={zero},dp=2,sp=1,recompute=full,block=0", 2 * T * P)
+        kept = report["stages"][1]["bytes"]
         for stage, what, each in (1, "optimizer", 12), (2, "gradients", 4), (3, "weights", 2):
             wanted = each * near // (2 if zero >= stage else 1)
             yield f"zero={zero}: {what} take {wanted} bytes", abs(kept[what] - wanted) <= 4096 * each, kept
