@@ -40,16 +40,14 @@ void pins_memories(const Pins *pins, Memory *ret)
         ret[k] = pins->home[k] > MEMORY_HBM ? (Memory)pins->home[k] : MEMORY_HBM;
 }
 
-/* Does some class keep it there, or (passes) behind that? */
-static bool some_lives(const Plan *plan, const Net *net, Kept kept, Memory memory, bool passes)
+int plan_classes_in(const Plan *plan, const Net *net, Kept kept, Memory memory)
 {
-    bool some = false;
+    int n = 0;
     for (int c = 0; c < net->classes.n; c++) {
         Homes homes = plan_homes(plan, c);
-        Memory own = home_memory(plan->memory, &homes, kept);
-        some = some || (passes ? own > memory : own == memory);
+        n += home_memory(plan->memory, &homes, kept) == memory;
     }
-    return some;
+    return n;
 }
 
 char *plan_memory_words(Arena *arena, const Plan *plan, const Net *net, Memory memory)
@@ -58,7 +56,10 @@ char *plan_memory_words(Arena *arena, const Plan *plan, const Net *net, Memory m
     for (int passes = 0; passes < 2; passes++) {
         int n = 0;
         for (int k = 0; k < KEPT_COUNT; k++) {
-            if (!some_lives(plan, net, (Kept)k, memory, passes))
+            int there = passes ? 0 : plan_classes_in(plan, net, (Kept)k, memory);
+            for (int m = (int)memory + 1; m < MEMORY_COUNT && passes; m++)
+                there += plan_classes_in(plan, net, (Kept)k, (Memory)m);
+            if (there == 0)
                 continue;
             const char *joint = n++ || text.n ? ", " : "";
             str_putf(&text, "%s%s%s", joint, passes && n == 1 ? "slots for " : "", kept_text[k]);

@@ -4,6 +4,8 @@
 
 #include "ir/plan.h"
 
+/* How many classes keep it there. */
+int plan_classes_in(const Plan *plan, const Net *net, Kept kept, Memory memory);
 /* What of a plan lives in a memory, or passes through it on its way: "the optimizer's state and
  * saved activations"; "" for nothing. */
 char *plan_memory_words(Arena *arena, const Plan *plan, const Net *net, Memory memory);

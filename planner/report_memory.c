@@ -41,17 +41,22 @@ static void put_far(Str *str, const Report *report)
             most = it->program->stage[s].far_bytes[m] > most ? it->program->stage[s].far_bytes[m]
                                                              : most;
         bool fits = most <= room;
-        str_putf(str, "  %s: %s of a device's share of %s, %s%s%s%s\n", memory_text[m],
-                 str_gib(arena, most), str_gib(arena, room),
-                 plan_memory_words(arena, it->plan, it->net, (Memory)m),
-                 fits ? "" : report->style.bad, fits ? "" : ", which is too much",
-                 fits ? "" : report->style.off);
+        const char *line = arena_printf(
+            arena, "%s: %s of a device's share of %s, %s%s%s%s", memory_text[m],
+            str_gib(arena, most), str_gib(arena, room),
+            plan_memory_words(arena, it->plan, it->net, (Memory)m), fits ? "" : report->style.bad,
+            fits ? "" : ", which is too much", fits ? "" : report->style.off);
+        Str lines = str_new(arena);
+        text_wrap(&lines, line, 2, 98);
+        str_put(str, lines.at);
     }
     if (it->plan->memory[KEPT_STATE] != MEMORY_HBM)
         str_putf(str,
                  "  optimizer, on the device: %sslots for state on its way to the update and "
                  "back\n",
-                 plan_keeps_some(it->plan, it->net, KEPT_STATE) ? "that of some layers, and " : "");
+                 plan_classes_in(it->plan, it->net, KEPT_STATE, MEMORY_HBM) > 0
+                     ? "that of some layers, "
+                     : "");
 }
 
 void report_resident(Str *str, const Report *report)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "ir/base/num.h"
+#include "ir/plan_memory.h"
 #include "ir/plan_parts.h"
 #include "planner/look.h"
 #include "planner/report.h"
@@ -144,11 +145,7 @@ static bool is_hpz(const Look *look, Str *says)
 /* What lives in a memory behind the device's, of what steps or of what backward reads. */
 static bool lives_in(const Look *look, Kept kept, Memory memory, Str *says)
 {
-    int here = 0;
-    for (int c = 0; c < look->net->classes.n; c++) {
-        Homes homes = plan_homes(look->plan, c);
-        here += home_memory(look->plan->memory, &homes, kept) == memory;
-    }
+    int here = plan_classes_in(look->plan, look->net, kept, memory);
     if (here == 0)
         return false;
     static const char *const what[KEPT_COUNT] = {"optimizer state", "what layers keep for backward",
