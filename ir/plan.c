@@ -312,42 +312,62 @@ static bool room_is_enough(Diag *diag, const Pins *pins)
     return false;
 }
 
+/* The first are integers, in the order of `field` and `most` below. */
+static const char *const pin_key[] = {"tp",
+                                      "cp",
+                                      "dp",
+                                      "pp",
+                                      "cp_heads",
+                                      "chunks",
+                                      "ep",
+                                      "zero",
+                                      "sp",
+                                      "room",
+                                      "block",
+                                      "recompute",
+                                      "mbs",
+                                      "schedule",
+                                      "cp_by",
+                                      "tp_by",
+                                      "layers",
+                                      "shard",
+                                      "order",
+                                      "etp",
+                                      "rounds",
+                                      "exchange",
+                                      "optimizer_home",
+                                      "activation_home",
+                                      "weight_home",
+                                      "gradient_home",
+                                      "braid"};
+enum { PIN_KEYS = sizeof pin_key / sizeof *pin_key };
+
+bool pin_is_key(const char *key)
+{
+    for (int i = 0; i < PIN_KEYS; i++)
+        if (str_eq(key, pin_key[i]))
+            return true;
+    return false;
+}
+
+static void unknown_pin(Arena *arena, Diag *diag, const char *key)
+{
+    const char *near = str_nearest(key, pin_key, PIN_KEYS);
+    Str all = str_new(arena);
+    for (int i = 0; i < PIN_KEYS; i++)
+        str_putf(&all, " %s", pin_key[i]);
+    diag_error(diag, NO_SPAN, "unknown pin %s", key);
+    diag_help(diag, near ? "did you mean %s?" : "pins are%s", near ? near : all.at);
+}
+
 bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins *ret)
 {
-    static const char *const keys[] = {"tp",
-                                       "cp",
-                                       "dp",
-                                       "pp",
-                                       "cp_heads",
-                                       "chunks",
-                                       "ep",
-                                       "zero",
-                                       "sp",
-                                       "room",
-                                       "block",
-                                       "recompute",
-                                       "mbs",
-                                       "schedule",
-                                       "cp_by",
-                                       "tp_by",
-                                       "layers",
-                                       "shard",
-                                       "order",
-                                       "etp",
-                                       "rounds",
-                                       "exchange",
-                                       "optimizer_home",
-                                       "activation_home",
-                                       "weight_home",
-                                       "gradient_home",
-                                       "braid"};
-    enum { KEYS = sizeof keys / sizeof keys[0] };
     int *const field[] = {&ret->tp, &ret->cp,   &ret->dp, &ret->pp,   &ret->cp_heads, &ret->chunks,
                           &ret->ep, &ret->zero, &ret->sp, &ret->room, &ret->block};
     static const int most[] = {1 << 20, 1 << 20, 1 << 20, 64,     1 << 20, 16,
                                1 << 20, 3,       1,       100000, 7};
     for (int i = 0; i < 11; i++)
-        if (str_eq(key, keys[i]))
+        if (str_eq(key, pin_key[i]))
             return pin_int(diag, key, value, i < 7 ? 1 : 0, most[i], field[i]) &&
                    room_is_enough(diag, ret);
     if (str_eq(key, "cp_by") || str_eq(key, "tp_by"))
@@ -400,15 +420,7 @@ bool pin_set(Arena *arena, Diag *diag, const char *key, const char *value, Pins 
             }
         return diag_error(diag, NO_SPAN, "pin exchange=%s: exact or padded", value);
     }
-    diag_error(diag, NO_SPAN, "unknown pin %s", key);
-    const char *near = str_nearest(key, keys, KEYS);
-    diag_help(
-        diag,
-        near ? "did you mean %s?"
-             : "pins are tp cp dp pp tp_by cp_by cp_heads order ep etp room rounds exchange zero "
-               "shard optimizer_home activation_home weight_home gradient_home sp block recompute "
-               "mbs schedule chunks braid layers",
-        near);
+    unknown_pin(arena, diag, key);
     return false;
 }
 

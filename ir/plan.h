@@ -181,6 +181,7 @@ void pins_memories(const Pins *pins, Memory *ret);
 /* "tp=2,pp=2,zero=1,sp=1,recompute=full,schedule=1f1b,mbs=1,layers=3+5"; schedule=FILE.csv reads
  * rows into the arena. False after an error that names the nearest key. */
 bool pins_parse(Arena *arena, Diag *diag, const char *text, Pins *ret);
+bool pin_is_key(const char *key); /* of all layers: "tp", ... */
 /* Chunks of all stages of complete pins, and where they are: as many on each stage, or the table's.
  */
 int pins_chunks(const Pins *pins);

@@ -26,7 +26,9 @@
     {                                                                                              \
         "pin", "KEY=VALUE,...",                                                                    \
             "tp cp dp pp ep etp room rounds exchange zero sp recompute mbs schedule\n"             \
-            "                            chunks layers tp_by cp_by cp_heads order shard",          \
+            "                            chunks layers tp_by cp_by cp_heads order shard block\n"   \
+            "                            braid, and homes: optimizer_home activation_home\n"       \
+            "                            weight_home gradient_home",                               \
             true                                                                                   \
     }
 enum { ASK_FLAG_COUNT = 9 };

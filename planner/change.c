@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/pin_ranges.h"
 #include "ir/plan_job.h"
 
 typedef struct Field {
@@ -152,9 +153,6 @@ static bool set_gpus(Problem *problem, Pins *pins, const char *key, const char *
 bool change_apply(Problem *problem, Pins *pins, const char *key, const char *value,
                   bool *ret_reread)
 {
-    static const char *const pin_keys[] = {
-        "tp",     "dp",     "pp",   "zero", "sp",    "ep",     "recompute", "mbs",     "schedule",
-        "chunks", "layers", "room", "etp",  "shard", "rounds", "braid",     "exchange"};
     Cluster *cluster = ARENA_NEW(problem->arena, Cluster);
     *cluster = *problem->cluster;
     problem->cluster = cluster;
@@ -180,16 +178,16 @@ bool change_apply(Problem *problem, Pins *pins, const char *key, const char *val
         return algorithms_parse(problem->diag, value, &cluster->collectives);
     if (str_eq(key, "optimizer"))
         return job_set_optimizer(problem->arena, problem->diag, value, &problem->job);
-    for (size_t i = 0; i < sizeof pin_keys / sizeof *pin_keys; i++)
-        if (str_eq(key, pin_keys[i])) {
-            bool shape = i <= 2 || str_eq(key, "schedule") || str_eq(key, "chunks");
-            if (shape)
+    if (pin_is_key(key) || pin_is_range(key)) {
+        static const char *const shapes[] = {"tp", "cp", "dp", "pp", "schedule", "chunks"};
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            if (str_eq(key, shapes[i]))
                 pins->cuts = 0; /* cuts belong to the number of stages */
-            if (str_eq(key, "schedule"))
-                pins->chunks = -1;
-            return pins_parse(problem->arena, problem->diag,
-                              arena_printf(problem->arena, "%s=%s", key, value), pins);
-        }
+        if (str_eq(key, "schedule"))
+            pins->chunks = -1;
+        return pins_parse(problem->arena, problem->diag,
+                          arena_printf(problem->arena, "%s=%s", key, value), pins);
+    }
     diag_error(problem->diag, NO_SPAN, "what-if knows no key %s", key);
     diag_help(problem->diag, "keys are device.FIELD, links.NAME.FIELD, gpus, global_batch, "
                              "sequence, recipe, optimizer, collectives and the pins");

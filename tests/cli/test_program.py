@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 LPLAN = os.path.abspath(sys.argv[1])
+MODEL = os.path.join(os.path.dirname(__file__), "../../examples/models/llama-10m.json")
 
 
 def run(*arguments, folder=None, **more):
@@ -98,6 +99,20 @@ def test_full_disk_is_an_error():
                                     stdin=subprocess.DEVNULL, text=True, check=False)
         assert result.returncode == 1, (arguments, result)
         assert "No space left on device" in result.stderr, result
+
+
+def test_pins_stand_in_one_table():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.json")
+        asked = ["plan", MODEL, "host", "--gpus", "1", "--seq", "8", "--pin"]
+        keys = run(*asked, "qqqqqqqqqq=1").stderr.split("pins are ")[1].split()
+        shown = run("plan", "--help").stdout.split("--pin KEY")[1].split("--time-limit")[0]
+        assert len(keys) > 20 and set(keys) <= set(shown.replace(",", " ").split()), (keys, shown)
+        result = run(*asked, "mbs=1", "-q", "-o", path)
+        assert result.returncode == 0, result
+        for key in ("cp", "order", "weight_home", "2-3:block"):
+            refused = run("whatif", path, "--set", f"{key}=?").stderr
+            assert "pin " in refused and "knows no key" not in refused, (key, refused)
 
 
 def test_no_colour_off_a_terminal():
