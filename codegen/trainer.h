@@ -214,7 +214,22 @@ void trainer_print_carry_near(Trainer *t, Emit *out, int stage); /* near_group *
 void trainer_print_carry_waits(Trainer *t, Emit *out, int stage, PlaceKind kind, int lane);
 void trainer_print_carry_events(Trainer *t, Emit *out, int buckets);
 void trainer_print_carry_end(Trainer *t, Emit *out);
-const char *trainer_weight_base(const Trainer *t); /* where the home of a `group` is */
+const char *trainer_weight_base(Trainer *t); /* where the home of a `group` is */
+bool trainer_weights_in_file(const Trainer *t);
+/* A hop of bucket b between `near` and the memory behind it: the call; `back`, `version`: what to
+ * say where it asks. */
+const char *trainer_carry_call(Trainer *t, int stage, Memory near, bool in, const char *back,
+                               const char *version);
+/* ", .between = …": of a bucket whose weights pass through the host's memory. */
+const char *trainer_bucket_between(Trainer *t, const StageProgram *stage, const Bucket *bucket);
+/* Weights ahead of their links, behind the functions that bring a bucket's: from how many memories
+ * they come; the function for one, "ahead" or "read", which comes a link earlier; the calls before
+ * the first link of a row. */
+int trainer_weight_hops(const Trainer *t, int stage);
+const char *trainer_weight_hop(int near);
+void trainer_print_read_ahead(Trainer *t, Emit *out, int stage);
+void trainer_print_first_weights(Trainer *t, Emit *out, int stage, const Chunk *chunk, bool forward,
+                                 bool may_resume);
 /* Gradients that live away from the arena (trainer_sums.c): the same. Their hops around backward of
  * the links of a chunk; this rank's share to the norm and the update; waits for what shares bytes
  * with those of bucket b, `lane` of PLACE_SUMS. */

@@ -262,19 +262,22 @@ static int run_length(const RowPrinter *r, int k)
     return n;
 }
 
-/* Weights of the links behind n of them, one link ahead, but for the last of the row. */
+/* Weights of the links behind n of them, one link ahead, from files two, but for the last of the
+ * row. */
 static void print_side_ahead(const RowPrinter *r, const Side *side, int link, int n)
 {
     const Chunk *chunk = &r->stage->chunk[side->chunk];
     int last = side->forward ? chunk->end - 1 - link : link - chunk->begin; /* links behind it */
-    if (!stage_fetches(r->stage) || last == 0)
-        return;
-    bool edge = last == n - 1;
-    if (edge)
-        emit_line(r->out, "if (i < %d)", n - 1);
-    emit_line(r->out, "%sstage%d_ahead(s, %s, %s);", edge ? "    " : "", r->s,
-              side->forward ? "true" : "false",
-              counted(r, link + (side->forward ? 1 : -1), side, n > 1));
+    for (int near = trainer_weight_hops(r->t, r->s) - 1; near >= 0; near--) {
+        if (!stage_fetches(r->stage) || last <= near)
+            continue;
+        bool edge = last - (n - 1) <= near;
+        if (edge)
+            emit_line(r->out, "if (i < %d)", last - near);
+        emit_line(r->out, "%sstage%d_%s(s, %s, %s);", edge ? "    " : "", r->s,
+                  trainer_weight_hop(near), side->forward ? "true" : "false",
+                  counted(r, link + (side->forward ? near + 1 : -near - 1), side, n > 1));
+    }
 }
 
 static void print_pairs(const RowPrinter *r, int k, int n)
@@ -370,8 +373,7 @@ static void print_pairing(Trainer *t, Emit *out, int s, const Entry *entry)
     print_sample(&r, "sample", "micro");
     print_sample(&r, "sample_back", "back");
     for (int side = 0; side < 2 && stage_fetches(stage); side++)
-        emit_line(out, "stage%d_ahead(s, %s, %d);", s, side ? "false" : "true",
-                  row_link(&stage->chunk[r.side[side].chunk], side == 0, 0));
+        trainer_print_first_weights(t, out, s, &stage->chunk[r.side[side].chunk], side == 0, false);
     for (int k = 0; k < r.pairing->links;) {
         int n = run_length(&r, k);
         print_pairs(&r, k, n);

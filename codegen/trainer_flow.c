@@ -177,7 +177,7 @@ static void print_turns(Trainer *t, Emit *out, int s)
         return;
     const Ring *versions = &stage->versions;
     long long base = address_offset(versions->base), stride = versions->stride;
-    const char *memory = trainer_carries(t) ? "s->rank->dram" : "s->arena";
+    const char *memory = trainer_memory[address_memory(versions->base)];
     emit_line(out, "memmove(%s + %lldL, %s + %lldL + version_at(s->steps, %d, %lldL), %lldL);",
               memory, base, memory, base, versions->n, stride, stride);
 }

@@ -73,6 +73,7 @@ const char *trainer_bucket_buffers(Trainer *t, const StageProgram *stage, int b)
         str_putf(&text, ", .fetch = %lldL", (long long)bucket->fetch);
     if (bucket->buffer != NONE)
         str_putf(&text, ", .buffer = %lldL", (long long)bucket->buffer);
+    str_put(&text, trainer_bucket_between(t, stage, bucket));
     str_put(&text, trainer_bucket_sums(t, bucket));
     if (bucket->gaps.n)
         str_putf(&text, ", .gaps = %d, .gap_count = %d", before, bucket->gaps.n);
@@ -129,7 +130,7 @@ static void print_fetch_path(Trainer *t, Emit *out, const Group *group)
 }
 
 /* Copies and collectives of a bucket. */
-static void print_together(Trainer *t, Emit *out, int s, const char *version)
+static void print_together(Trainer *t, Emit *out, int s, const char *carry)
 {
     const StageProgram *stage = &t->program->stage[s];
     emit_line(out, "const LpBucket *bucket = &stage%d_buckets[b];", s);
@@ -148,7 +149,7 @@ static void print_together(Trainer *t, Emit *out, int s, const char *version)
         emit_line(out, "LpReal *whole = arena_at(s, bucket->fetch);");
     if (trainer_carries(t)) {
         emit_open(out, "if (group->far)");
-        emit_line(out, "stage%d_carry(s, b, true%s%s);", s, trainer_back(stage, ", back"), version);
+        emit_line(out, "%s", carry);
         emit_line(out, "own = whole + from;");
         emit_line(out, "if (cut.ranks)");
         emit_line(out, "    lp_wait(&s->carry[LP_COPY_IN][b]);");
@@ -201,17 +202,18 @@ static void print_fetch(Trainer *t, Emit *out, int s)
         emit_comment(out, "`back`: of backward, for a row may hold those of forward as well.");
     emit_open_function(out, "static void stage%d_fetch(State *s, int b%s)", s,
                        trainer_back(stage, ", bool back"));
-    const char *version = t->program->flows ? ", s->version" : "";
+    const char *carry = trainer_carry_call(t, s, MEMORY_HBM, true, "back", "s->version");
     bool together = false;
     for (int g = 0; g < stage->groups.n; g++)
         together = together || stage->groups.at[g].fetch.n > 0;
     if (together)
-        print_together(t, out, s, version);
+        print_together(t, out, s, carry);
     else
-        emit_line(out, "stage%d_carry(s, b, true%s%s);", s, trainer_back(stage, ", back"), version);
+        emit_line(out, "%s", carry);
     emit_close(out, "");
     emit_blank(out);
     print_fetch_ahead(t, out, s);
+    trainer_print_read_ahead(t, out, s);
 }
 
 /* ---- gradients on their way home ---- */
@@ -345,10 +347,11 @@ void trainer_print_homes(Trainer *t, Emit *out, int s)
 /* ---- files ---- */
 
 /* Where homes are that live in an arena, or their field's. */
-static const char *field_base(const Trainer *t)
+static const char *field_base(Trainer *t)
 {
     return trainer_carries(t) && !t->program->recipe->has_master
-               ? "field == WEIGHTS && group->far ? s->rank->dram : s->arena"
+               ? arena_printf(t->arena, "field == WEIGHTS && group->far ? %s : s->arena",
+                              trainer_memory[t->plan->memory[KEPT_WEIGHTS]])
                : "s->arena";
 }
 
@@ -398,6 +401,11 @@ void trainer_print_boxes(Trainer *t, Emit *out)
               master ? "group->owner" : "owner");
     const char *gradients =
         trainer_sums(t) ? "field == GRADIENTS ? gradient_home(s, group, bucket, from) : " : "";
+    if (trainer_weights_in_file(t) && !master) /* where buckets begin at grains */
+        gradients = arena_printf(t->arena,
+                                 "%sfield == WEIGHTS ? lp_home_weight(%s, s->index, group, bucket, "
+                                 "from) : ",
+                                 gradients, trainer_weight_base(t));
     if (trainer_state_away(t))
         emit_line(
             out,

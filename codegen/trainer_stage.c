@@ -49,23 +49,30 @@ static bool pass_adds(const Trainer *t, const Pass *pass)
     return pass->first > 0 && (pass->last == 2 || !t->split);
 }
 
-/* Links [begin, end) fetch one link ahead, but for the last of their chunk. */
+/* Links [begin, end) fetch one link ahead, from files two, but for the last of their chunk. */
 static void print_ahead(Trainer *t, Emit *out, const Pass *pass, int begin, int end)
 {
     bool backward = pass->first > 0, loop = end - begin > 1;
-    bool edge = backward ? begin == pass->chunk->begin : end == pass->chunk->end;
+    const Chunk *chunk = pass->chunk;
+    int behind = backward ? begin - chunk->begin : chunk->end - end; /* links behind these */
     const char *way = backward ? "false" : "true";
-    if (!stage_fetches(&t->program->stage[pass->s]) || (edge && !loop))
-        return;
-    if (edge && backward)
-        emit_line(out, "if (i > %d)", begin);
-    else if (edge)
-        emit_line(out, "if (i < %d)", end - 1);
-    if (loop)
-        emit_line(out, "%sstage%d_ahead(s, %s, i %c 1);", edge ? "    " : "", pass->s, way,
-                  backward ? '-' : '+');
-    else
-        emit_line(out, "stage%d_ahead(s, %s, %d);", pass->s, way, backward ? begin - 1 : end);
+    for (int near = trainer_weight_hops(t, pass->s) - 1;
+         near >= 0 && stage_fetches(&t->program->stage[pass->s]); near--) {
+        const char *name = trainer_weight_hop(near);
+        if (behind + end - begin - 1 <= near)
+            continue;
+        bool edge = behind <= near;
+        if (edge && backward)
+            emit_line(out, "if (i > %d)", chunk->begin + near);
+        else if (edge)
+            emit_line(out, "if (i < %d)", chunk->end - 1 - near);
+        if (loop)
+            emit_line(out, "%sstage%d_%s(s, %s, i %c %d);", edge ? "    " : "", pass->s, name, way,
+                      backward ? '-' : '+', near + 1);
+        else
+            emit_line(out, "stage%d_%s(s, %s, %d);", pass->s, name, way,
+                      backward ? begin - 1 - near : end + near);
+    }
 }
 
 /* Links [begin, end) of one class that are called the same way. */
@@ -378,11 +385,8 @@ static void print_part(Trainer *t, Emit *out, const Pass *pass, const char *part
     if (forward)
         trainer_print_load(t, out, pass->s, chunk);
     print_sample(t, out, pass->s);
-    if (fetches) {
-        emit_line(out, "if (!resumes) /* the first weights of the row are not there yet */");
-        emit_line(out, "    stage%d_ahead(s, %s, %d);", pass->s, forward ? "true" : "false",
-                  forward ? chunk->begin : chunk->end - 1);
-    }
+    if (fetches)
+        trainer_print_first_weights(t, out, pass->s, chunk, forward, true);
     if (pass_adds(t, pass))
         trainer_print_sums_begin(t, out, pass->s, chunk);
     print_links(t, out, pass);

@@ -335,11 +335,14 @@ void trainer_print_near(Trainer *t, Emit *out, int s)
     emit_comment(out, away ? "As the update finds them: their state is in a slot of the arena."
                            : "As the update finds them.");
     emit_line(out, "LpGroup near_group = *group;");
-    emit_line(out, "%sLpBucket near_bucket = *bucket;", away ? "" : "const ");
+    bool file = trainer_weights_in_file(t);
+    emit_line(out, "%sLpBucket near_bucket = *bucket;", away || file ? "" : "const ");
     for (int f = 0; f < state_fields(t->program) && away; f++)
         emit_line(out, "near_group.%s = stage%d_state(s, b, %d, 0) - s->arena;", field[f], s, f);
     if (away)
         emit_line(out, "near_bucket.share_begin = 0;");
+    if (file)
+        emit_line(out, "near_bucket.weight_shift = 0;");
 }
 
 void trainer_print_publish(Trainer *t, Emit *out, int s, const char *how, const char *where)

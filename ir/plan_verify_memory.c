@@ -3,7 +3,7 @@
 #include "ir/plan_verify_in.h"
 
 /* Weights that live elsewhere are cut as far as what steps them, so that each rank takes home what
- * it has stepped; in a file they would need grains of their own. */
+ * it has stepped. */
 static bool verify_far_weights(const Verify *v)
 {
     const Plan *plan = v->plan;
@@ -17,11 +17,6 @@ static bool verify_far_weights(const Verify *v)
         return true;
     bool good = true;
     Json at = at_key(v->file, kept_key[KEPT_WEIGHTS]);
-    if (plan->memory[KEPT_WEIGHTS] == MEMORY_NVME) {
-        good = fault(v, at,
-                     SAY(v, "weights in files would be read in grains that buckets do not have"));
-        diag_help(v->diag, "plan with --pin weight_home=dram");
-    }
     if (!even) {
         good =
             fault(v, at,

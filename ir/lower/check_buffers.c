@@ -23,6 +23,15 @@ static bool beyond(const StageProgram *stage, int a, int b)
     return b > a + 1 || (b == a + 1 && stage->link[a].chunk != stage->link[b].chunk);
 }
 
+/* What of a bucket's weights is on its way between a file and the buffer: whole grains. */
+static int64_t between_bytes(const Check *check, const StageProgram *stage, const Bucket *bucket)
+{
+    const AtomList *list = &stage->groups.at[bucket->group].weight_share;
+    int64_t bytes = bucket->elements / list_extent(&check->program->plan->mesh, list) *
+                    dtype_bytes(check->program->recipe->weight);
+    return (bytes + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
+}
+
 /* Two buckets that neighbouring links use lie apart. */
 static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
 {
@@ -37,6 +46,9 @@ static bool check_apart(Check *check, const StageProgram *stage, int a, int b)
     bool weights = x->fetch != NONE && y->fetch != NONE &&
                    x->fetch < y->fetch + y->elements * weight &&
                    y->fetch < x->fetch + x->elements * weight;
+    weights = weights || (x->between != NONE && y->between != NONE &&
+                          x->between < y->between + between_bytes(check, stage, y) &&
+                          y->between < x->between + between_bytes(check, stage, x));
     bool gradients = x->buffer != NONE && y->buffer != NONE &&
                      x->buffer < y->buffer + y->elements * gradient &&
                      y->buffer < x->buffer + x->elements * gradient;
@@ -81,6 +93,7 @@ bool check_buffers(Check *check, const StageProgram *stage)
         if ((bucket->fetch != NONE) != (group->far || group->weight_share.n > 0) ||
             (bucket->buffer != NONE) != group->buffered ||
             (bucket->gradient[MEMORY_HBM] != NONE) != group->far_gradients ||
+            (bucket->between != NONE) != (address_memory(group->weight) == MEMORY_NVME) ||
             bucket->close_link != low || bucket->open_link != high)
             good = check_fault(check, "stage %d: bucket %d has other buffers or links than it says",
                                stage->index, b);
@@ -88,6 +101,11 @@ bool check_buffers(Check *check, const StageProgram *stage)
         if (stage->fetched_back && bucket->fetch != NONE &&
             bucket->fetch + bytes > stage->fetched + stage->fetched_back)
             good = check_fault(check, "stage %d: forward and backward share bucket %d's weights",
+                               stage->index, b);
+        if (bucket->between != NONE && stage->fetched_back &&
+            bucket->between + between_bytes(check, stage, bucket) >
+                stage->between + stage->between_back)
+            good = check_fault(check, "stage %d: both rows of two share bucket %d's weights",
                                stage->index, b);
         for (int other = 0; other < b; other++)
             good &= check_apart(check, stage, other, b) && check_far(check, stage, other, b);

@@ -60,8 +60,7 @@ static int by_value(const void *a, const void *b)
 /* Bytes of this rank's homes, without what aligns them. */
 static int64_t weight_bytes(const Trace *trace, const Group *group)
 {
-    return group->elements / list_extent(&trace->program->plan->mesh, &group->weight_share) *
-           dtype_bytes(trace->program->recipe->weight);
+    return group->weight_elements * dtype_bytes(trace->program->recipe->weight);
 }
 
 static int64_t home_gradients(const Trace *trace, const Group *group)
@@ -241,7 +240,9 @@ static bool is_trained(const Trace *trace, const Region *region, int64_t begin)
     bool state = region->kind != REGION_WEIGHT;
     int64_t at = (begin - region->begin) / dtype_bytes(state ? recipe->master : recipe->weight);
     if (state && address_memory(region->begin) != MEMORY_HBM)
-        return at < group->state_elements; /* what is carried home is all of it */
+        return at < group->state_elements; /* what is carried home is all of it; */
+    if (!state && address_memory(begin) == MEMORY_NVME)
+        return true; /* and has the grains of a file */
     if (group->matrix != NONE)
         return in_matrix(trace, region->index, state ? &group->share : &group->weight_share, at);
     return state ? at < group->share_elements : begin < region->begin + weight_bytes(trace, group);

@@ -115,6 +115,16 @@ typedef struct Trace {
 int state_hops_due(const Group *group);
 const char *state_misplaced(const Trace *trace, const TraceStep *step);
 
+/* ---- far weights (check_carry.c) ---- */
+
+/* Where a rank has its block of a version at home, and a bucket is whole for a use (of backward,
+ * where `address` is behind the buffers of forward), as if its group's element 0 were there. */
+int64_t weight_home_at(const Trace *trace, const Bucket *bucket, const Group *group, int version);
+int64_t weight_buffer_at(const Trace *trace, const Bucket *bucket, int64_t address);
+/* A hop of theirs; a fault of one that carries other bytes than this rank's block, or NULL. */
+bool step_carries_weights(const Trace *trace, const TraceStep *step);
+const char *weights_misplaced(const Trace *trace, const TraceStep *step);
+
 /* ---- far gradients (check_sums.c) ---- */
 
 /* Bytes of a bucket's block, and of all of a group at home, with what aligns them. */

@@ -122,8 +122,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
         int64_t state = up(group->state_elements * dtype_bytes(recipe->master));
         for (int version = 0; version <= stage->delay; version++)
             put_region(&list, REGION_WEIGHT, g, group->weight + slot_of_version(stage, version),
-                       up(group->elements / list_extent(mesh, &group->weight_share) *
-                          dtype_bytes(recipe->weight)));
+                       up(group->weight_elements * dtype_bytes(recipe->weight)));
         int64_t gradients = up(group->elements / list_extent(mesh, &group->gradient_share) *
                                dtype_bytes(recipe->gradient));
         put_region(&list, REGION_GRADIENT, g, group->gradient,
@@ -143,6 +142,7 @@ RegionList regions_of(Arena *arena, const Program *program, const StageProgram *
         put_region(&list, REGION_PASS, i, stage->pass[i], stage->pass_bytes);
     put_region(&list, REGION_SCRATCH, 0, stage->scratch, stage->scratch_bytes);
     put_region(&list, REGION_FETCHED, 0, stage->fetched, stage->fetched_bytes);
+    put_region(&list, REGION_FETCHED, 1, stage->between, stage->between_bytes);
     put_region(&list, REGION_BUFFER, 0, stage->buffers, stage->buffers_bytes);
     for (int m = 0; m < (int)program->plan->memory[KEPT_GRADIENTS]; m++)
         put_region(&list, REGION_SUMS, m, stage->sums[m], stage->sums_bytes[m]);
@@ -380,6 +380,9 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
 {
     const Group *group = &stage->groups.at[g];
     int64_t covered = 0, share = 0;
+    int weight = dtype_bytes(check->program->recipe->weight),
+        ranks = list_extent(&check->program->plan->mesh, &group->weight_share);
+    bool file = address_memory(group->weight) == MEMORY_NVME;
     bool good = true;
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
@@ -395,12 +398,23 @@ static bool check_buckets(Check *check, const StageProgram *stage, int g)
                 other->begin < bucket->begin + bucket->elements)
                 good = check_fault(check, "stage %d: buckets %d and %d of group %d share elements",
                                    stage->index, c, b, g);
+            if (bucket->weight_begin < other->weight_begin + other->elements / ranks &&
+                other->weight_begin < bucket->weight_begin + bucket->elements / ranks)
+                good = check_fault(check, "stage %d: buckets %d and %d of group %d share weights",
+                                   stage->index, c, b, g);
             if (bucket->share_begin < other->share_begin + other->share_elements &&
                 other->share_begin < bucket->share_begin + bucket->share_elements)
                 good = check_fault(check,
                                    "stage %d: buckets %d and %d of group %d share optimizer state",
                                    stage->index, c, b, g);
         }
+        int64_t whole = file ? FILE_GRAIN : weight, end = bucket->elements / ranks * weight;
+        if (bucket->weight_begin < 0 || bucket->weight_begin * weight % whole != 0 ||
+            bucket->weight_begin * weight + (end + whole - 1) / whole * whole >
+                group->weight_elements * weight)
+            good =
+                check_fault(check, "stage %d: the weights of bucket %d leave the home of group %d",
+                            stage->index, b, g);
         int extent = list_extent(&check->program->plan->mesh, &group->share);
         if (bucket->begin < 0 || bucket->begin + bucket->elements > group->elements ||
             bucket->share_begin < 0 ||

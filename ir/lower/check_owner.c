@@ -85,28 +85,12 @@ static int64_t gradient_at(const Trace *trace, const Bucket *bucket, const Group
     return home_at(trace, bucket, &group->gradient_share, group->gradient, width);
 }
 
-static int64_t weight_at(const Trace *trace, const Bucket *bucket, const Group *group, int version)
-{
-    return slot_of_version(trace->stage, version) +
-           home_at(trace, bucket, &group->weight_share, group->weight,
-                   dtype_bytes(trace->program->recipe->weight));
-}
-
-/* The same of weights that are whole for a use: of backward, where they are at its addresses. */
-static int64_t fetched_at(const Trace *trace, const Bucket *bucket, int64_t address)
-{
-    const StageProgram *stage = trace->stage;
-    int width = dtype_bytes(trace->program->recipe->weight);
-    bool back = stage->fetched_back && address >= stage->fetched + stage->fetched_back;
-    return bucket->fetch - bucket->begin * width + (back ? stage->fetched_back : 0);
-}
-
 /* Where an update leaves a bucket's weights: the buffer for uses, or the next version's slot. */
 static int64_t stepped_to(const Trace *trace, const TraceStep *step, const Bucket *bucket,
                           const Group *group)
 {
-    return group->far ? fetched_at(trace, bucket, 0)
-                      : weight_at(trace, bucket, group, step->round + 1);
+    return group->far ? weight_buffer_at(trace, bucket, 0)
+                      : weight_home_at(trace, bucket, group, step->round + 1);
 }
 
 /* Where the optimizer finds a bucket's weights, and where it leaves them: elsewhere, as the last
@@ -118,7 +102,7 @@ static bool is_stepped(const Trace *trace, const TraceStep *step, const Bucket *
     bool apart = trace->stage->delay > 0 && !group->far;
     const Operand *operand = &trace->operands.at[step->operand];
     int64_t to = stepped_to(trace, step, bucket, group); /* to which far ones were brought */
-    int64_t from = group->far ? to : weight_at(trace, bucket, group, step->round);
+    int64_t from = group->far ? to : weight_home_at(trace, bucket, group, step->round);
     return step->operands == operands + apart && operand[0].read && operand[0].write == !apart &&
            is_range(&operand[0], from, range, width) &&
            (!apart || (operand[operands].write && is_range(&operand[operands], to, range, width)));
@@ -139,7 +123,8 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
 {
     int gradient = dtype_bytes(trace->program->recipe->gradient),
         weight = dtype_bytes(trace->program->recipe->weight);
-    int64_t sums = gradient_at(trace, bucket, group), home = weight_at(trace, bucket, group, 0);
+    int64_t sums = gradient_at(trace, bucket, group),
+            home = weight_home_at(trace, bucket, group, 0);
     AtomList none = {0};
     int last = group->scatter.n - 1;
     if (on_path(step, &group->scatter)) {
@@ -154,7 +139,8 @@ static bool way_of(const Trace *trace, const TraceStep *step, const Bucket *buck
         home += slot_of_version(trace->stage, step->round + 1);
         *ret = (Way){&group->gather, group->share, home, home, 0, weight, STREAM_GRADIENT};
     } else if (on_path(step, &group->fetch)) {
-        int64_t whole = fetched_at(trace, bucket, trace->operands.at[step->operand + 1].address);
+        int64_t whole =
+            weight_buffer_at(trace, bucket, trace->operands.at[step->operand + 1].address);
         home = group->far ? whole : home + slot_of_version(trace->stage, version_read(trace, step));
         int first = 0; /* ranks that hold the same may each bring a part of it */
         while (group->fetch.move[first].kind == MOVE_SLICE)
@@ -421,22 +407,6 @@ static bool check_seen_rows(Check *check, const Trace *trace, int round, int b, 
                        micros);
 }
 
-/* This rank's part of a bucket, between its home and its place in the buffer. */
-static bool carries_weights(const Trace *trace, const TraceStep *step, const Bucket *bucket,
-                            const Group *group)
-{
-    Range own = block_of(trace, bucket, &group->weight_share);
-    int width = dtype_bytes(trace->program->recipe->weight);
-    const Operand *operand = &trace->operands.at[step->operand];
-    bool out = operand[0].address < operand[1].address;
-    int64_t version = out ? step->round + 1 : version_read(trace, step);
-    int64_t end[2] = {weight_at(trace, bucket, group, version),
-                      fetched_at(trace, bucket, operand[!out].address)};
-    return group->far && step->operands == 2 && operand[0].read && operand[1].write &&
-           is_range(&operand[out], end[0], own, width) &&
-           is_range(&operand[!out], end[1], own, width);
-}
-
 /* Gradients that live elsewhere come and go as often as they should. */
 static bool check_seen_sums(Check *check, const Trace *trace, int round, int b, const Seen *seen)
 {
@@ -467,7 +437,9 @@ static bool check_seen(Check *check, const Trace *trace, int round, Seen *seen, 
         const Group *group = &stage->groups.at[bucket->group];
         int64_t share = updated_elements(trace, bucket, group);
         int moves = count_moves(&group->reduce) + count_moves(&group->gather);
-        if (seen[b].returned != group->far || (seen[b].brought > 0) != group->far)
+        int hops = group->far ? (int)trace->program->plan->memory[KEPT_WEIGHTS] : 0;
+        if (seen[b].returned != hops || (seen[b].brought > 0) != group->far ||
+            (group->far && seen[b].brought % hops != 0))
             good = check_fault(
                 check,
                 "rank %d (stage %d), step %d: the weights of bucket %d come %d times "
@@ -536,11 +508,10 @@ static bool add_step(Check *check, Owners *owners, const Trace *trace, const Tra
                                          : &here->moves) += 1;
         return check_flat_move(check, trace, step, bucket, group);
     }
-    if (step->kind == STEP_COPY && carries_weights(trace, step, bucket, group)) {
-        bool in = trace->operands.at[step->operand].address >
-                  trace->operands.at[step->operand + 1].address;
-        *(in ? &here->brought : &here->returned) += 1;
-        return true;
+    if (step_carries_weights(trace, step)) {
+        *(step_leaves(trace, step) ? &here->returned : &here->brought) += 1;
+        const char *what = weights_misplaced(trace, step);
+        return !what || misplaced(check, trace, step, what);
     }
     if (step->kind == STEP_COPY && step_sums(trace, step)) {
         *(step_leaves(trace, step) ? &here->left : &here->came) += 1;

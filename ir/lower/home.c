@@ -186,11 +186,13 @@ static void find_gaps(const Program *program, StageProgram *stage, int b)
 
 /* ---- buffers ---- */
 
+/* Of a rank's block of gradients, or of weights. */
 static int64_t block_elements(const Program *program, const StageProgram *stage,
-                              const Bucket *bucket)
+                              const Bucket *bucket, bool weights)
 {
-    const AtomList *list = &stage->groups.at[bucket->group].gradient_share;
-    return bucket->elements / list_extent(&program->plan->mesh, list);
+    const Group *group = &stage->groups.at[bucket->group];
+    return bucket->elements / list_extent(&program->plan->mesh,
+                                          weights ? &group->weight_share : &group->gradient_share);
 }
 
 /* Places of far gradients on the device, and in memories between. */
@@ -209,8 +211,8 @@ static int64_t place_far_gradients(const Program *program, StageProgram *stage, 
                 life[n++] = gradient_life(
                     group, b, bucket->close_link, bucket->open_link,
                     stage->chunk[stage->link[bucket->open_link].chunk].end - 1, (Memory)m,
-                    gradient_bytes(home, block_elements(program, stage, bucket),
-                                   dtype_bytes(program->recipe->gradient)));
+                    carried_bytes(home, block_elements(program, stage, bucket, false),
+                                  dtype_bytes(program->recipe->gradient)));
         }
         int64_t *end = m == MEMORY_HBM ? &at : &stage->far_bytes[m];
         *end = m == MEMORY_HBM ? *end : (*end + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
@@ -222,6 +224,34 @@ static int64_t place_far_gradients(const Program *program, StageProgram *stage, 
     }
     arena_free(scratch);
     return at;
+}
+
+/* Places in the host's memory of weights that live in files: those of neighbouring links apart, as
+ * their buffers are. */
+static void place_between(const Program *program, StageProgram *stage)
+{
+    Arena *scratch = arena_new("between");
+    Life *life = ARENA_ARRAY(scratch, Life, stage->buckets.n + 1);
+    int64_t *offset = ARENA_ARRAY(scratch, int64_t, stage->buckets.n + 1);
+    int n = 0;
+    for (int b = 0; b < stage->buckets.n; b++) {
+        const Bucket *bucket = &stage->buckets.at[b];
+        if (weight_memory(program, &stage->groups.at[bucket->group]) != MEMORY_NVME)
+            continue;
+        life[n] = bucket_life(b, bucket->close_link, bucket->open_link,
+                              stage->chunk[stage->link[bucket->open_link].chunk].end - 1, 0, 0);
+        life[n++].bytes = carried_bytes(MEMORY_NVME, block_elements(program, stage, bucket, true),
+                                        dtype_bytes(program->recipe->weight));
+    }
+    int64_t bytes = lives_place(life, n, offset), *end = &stage->far_bytes[MEMORY_DRAM];
+    *end = (*end + FILE_GRAIN - 1) / FILE_GRAIN * FILE_GRAIN;
+    stage->between = memory_address(MEMORY_DRAM, *end);
+    stage->between_back = stage->pairings.n > 0 ? bytes : 0;
+    stage->between_bytes = bytes + stage->between_back;
+    for (int i = 0; i < n; i++)
+        stage->buckets.at[life[i].id].between = stage->between + offset[i];
+    *end += stage->between_bytes;
+    arena_free(scratch);
 }
 
 int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at)
@@ -252,6 +282,7 @@ int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t
         *(weights ? &stage->fetched_bytes : &stage->buffers_bytes) = bytes;
         at += bytes;
     }
+    place_between(program, stage);
     at = place_far_gradients(program, stage, at);
     for (int b = 0; b < stage->buckets.n; b++)
         if (whole_at(stage, &stage->buckets.at[b]) != NONE)
@@ -274,7 +305,7 @@ Life gradient_life(const Group *group, int bucket, int close_link, int open_link
     return (Life){bucket, num_align64(bytes), close_link, last < last_link ? last : last_link};
 }
 
-int64_t gradient_bytes(Memory home, int64_t elements, int width)
+int64_t carried_bytes(Memory home, int64_t elements, int width)
 {
     int64_t grain = home == MEMORY_NVME ? FILE_GRAIN : 1;
     return (elements * width + grain - 1) / grain * grain;
@@ -295,36 +326,54 @@ void gradient_place_homes(const Program *program, StageProgram *stage, int g)
         if (bucket->group != g)
             continue;
         bucket->gradient[home] = memory_address(home, *end);
-        *end += num_align64(gradient_bytes(home, block_elements(program, stage, bucket),
-                                           dtype_bytes(program->recipe->gradient)));
+        *end += num_align64(carried_bytes(home, block_elements(program, stage, bucket, false),
+                                          dtype_bytes(program->recipe->gradient)));
+    }
+}
+
+/* ---- far weights ---- */
+
+Memory weight_memory(const Program *program, const Group *group)
+{
+    return group->far ? program->plan->memory[KEPT_WEIGHTS] : MEMORY_HBM;
+}
+
+void weight_lay_home(const Program *program, StageProgram *stage, int g)
+{
+    Group *group = &stage->groups.at[g];
+    int width = dtype_bytes(program->recipe->weight);
+    group->weight_elements = 0;
+    for (int b = stage->buckets.n - 1; b >= 0; b--) { /* from the end of a group to its begin */
+        Bucket *bucket = &stage->buckets.at[b];
+        if (bucket->group != g)
+            continue;
+        bucket->weight_begin = group->weight_elements;
+        group->weight_elements +=
+            carried_bytes(weight_memory(program, group),
+                          block_elements(program, stage, bucket, true), width) /
+            width;
     }
 }
 
 /* ---- addresses ---- */
-
-int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *list,
-                  int coordinate, int64_t address, int width)
-{
-    int64_t begin = bucket_block_begin(program, bucket, list, coordinate);
-    return address + (bucket->begin / list_extent(&program->plan->mesh, list) - begin) * width;
-}
 
 int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
                       int coordinate)
 {
     int width = dtype_bytes(program->recipe->gradient);
     const AtomList *list = &group->gradient_share;
+    int64_t begin = bucket_block_begin(program, bucket, list, coordinate);
     if (group->far_gradients) /* at their place on the device */
-        return bucket->gradient[MEMORY_HBM] -
-               bucket_block_begin(program, bucket, list, coordinate) * width;
-    return home_base(program, bucket, list, coordinate, group->gradient, width);
+        return bucket->gradient[MEMORY_HBM] - begin * width;
+    return group->gradient +
+           (bucket->begin / list_extent(&program->plan->mesh, list) - begin) * width;
 }
 
 int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,
                     int coordinate)
 {
-    return home_base(program, bucket, &group->weight_share, coordinate, group->weight,
-                     dtype_bytes(program->recipe->weight));
+    int64_t begin = bucket_block_begin(program, bucket, &group->weight_share, coordinate);
+    return group->weight + (bucket->weight_begin - begin) * dtype_bytes(program->recipe->weight);
 }
 
 int64_t home_bytes(const Group *group, int ranks, int width)

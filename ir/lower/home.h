@@ -26,13 +26,9 @@ Life bucket_life(int bucket, int close_link, int open_link, int last_link, int64
 /* Gives buckets their buffers, from `at` on, and finds the gaps to clear; where the buffers end. */
 int64_t stage_place_buffers(const Program *program, StageProgram *stage, int64_t at);
 
-/* Where a home that is cut over a list holds flat elements of a bucket on a rank: the address that
- * the group's element 0 would have if its block went on down to it. */
-int64_t home_base(const Program *program, const Bucket *bucket, const AtomList *list,
-                  int coordinate, int64_t address, int width);
-/* The same of gradients on their home (of far ones at its place on the device), of weights on
- * theirs.
- */
+/* Where a rank holds flat elements of a bucket's gradients (of far ones at their place on the
+ * device), or of its weights at their home: the address that the group's element 0 would have if
+ * its block went on down to it. */
 int64_t gradient_base(const Program *program, const Group *group, const Bucket *bucket,
                       int coordinate);
 int64_t weight_base(const Program *program, const Group *group, const Bucket *bucket,
@@ -47,6 +43,10 @@ bool group_fetches(const Group *group);
 
 /* Where a bucket's weights are whole for a use of forward, or of backward. */
 int64_t bucket_fetched(const StageProgram *stage, const Bucket *bucket, bool back);
+/* Sets where blocks of the buckets of a group lie in the home of its weights, and its elements. */
+void weight_lay_home(const Program *program, StageProgram *stage, int group);
+/* The memory where a group's weights live. */
+Memory weight_memory(const Program *program, const Group *group);
 
 /* Far gradients (Group.far_gradients): the first link of a row that needs the bucket's place on the
  * device. Where accumulators have a buffer, that is the last one, whose sums go on to the home. */
@@ -55,15 +55,15 @@ int gradient_first_link(const Group *group, int close_link, int open_link);
  * behind as those of state (state.h). `bytes` as hops carry them. */
 Life gradient_life(const Group *group, int bucket, int close_link, int open_link, int last_link,
                    Memory memory, int64_t bytes);
-/* Bytes of a block of far gradients as hops carry it: in grains where its home is a file. */
-int64_t gradient_bytes(Memory home, int64_t elements, int width);
+/* Bytes of a block of gradients or weights as hops carry it: in grains where its home is a file. */
+int64_t carried_bytes(Memory home, int64_t elements, int width);
 /* Does the last hop out, and each hop to the norm and the update, carry this rank's share alone? A
  * file has its grains. */
 bool gradient_share_hops(Memory home);
 /* Gives the blocks of a far group their home: sets Group.gradient and far_bytes. */
 void gradient_place_homes(const Program *program, StageProgram *stage, int group);
 
-/* Bytes of a home that is cut over `ranks` ranks. */
+/* Bytes of a home of gradients that is cut over `ranks` ranks. */
 int64_t home_bytes(const Group *group, int ranks, int width);
 
 #endif

@@ -329,8 +329,8 @@ static int64_t put_weights(const Program *program, StageProgram *stage, int64_t 
         Group *group = &stage->groups.at[g];
         int64_t *end = group->far ? &stage->far_bytes[kept] : &at;
         group->weight = memory_address(group->far ? kept : MEMORY_HBM, *end);
-        *end += home_bytes(group, list_extent(&program->plan->mesh, &group->weight_share),
-                           dtype_bytes(program->recipe->weight));
+        weight_lay_home(program, stage, g);
+        *end += num_align64(group->weight_elements * dtype_bytes(program->recipe->weight));
     }
     bool away = at == begin && kept != MEMORY_HBM;
     Ring *versions = &stage->versions;

@@ -191,8 +191,7 @@ void machine_set_params(Machine *machine, const double *const *param)
         for (int g = 0; g < stage->groups.n; g++) {
             const Group *group = &stage->groups.at[g];
             /* padding between members is zero from the start, and stays so */
-            clear(rank, group->weight,
-                  home_bytes(group, list_extent(mesh, &group->weight_share), WIDTH));
+            clear(rank, group->weight, group->weight_elements * WIDTH);
             if (!group->far_gradients) /* there all is written before it is read */
                 clear(rank, group->gradient,
                       home_bytes(group, list_extent(mesh, &group->gradient_share), WIDTH));

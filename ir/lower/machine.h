@@ -93,6 +93,8 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step);
  * NONE.
  */
 int64_t other_sums(const StageProgram *stage, const Step *step, Memory near);
+/* The same of weights on their way between a file and the device. */
+int64_t other_between(const StageProgram *stage, const Step *step);
 /* Sites of mutations (mutate.c): one of a Step, which is put once; those of a hop (mutate_hops.c),
  * that it does not happen, or takes another's slot. Does no step change a group? */
 Site site_of(const Machine *machine, MutationKind kind, const Step *step);

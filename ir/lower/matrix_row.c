@@ -102,7 +102,8 @@ void group_lay_matrices(Program *program, StageProgram *stage, int g)
                                                              .open_link = NONE,
                                                              .buffer = NONE,
                                                              .gradient = {NONE, NONE, NONE},
-                                                             .fetch = NONE};
+                                                             .fetch = NONE,
+                                                             .between = NONE};
     }
     group->elements = 0;
     for (int b = stage->buckets.n - 1, i = 0; b >= begun; b--) {

@@ -54,8 +54,9 @@ void machine_hop_sites(Machine *machine, const Step *step)
         skip.equivalent = "nothing else has been there since the norm";
     site_put(machine, skip);
     Memory near = address_memory(from->address < to->address ? from->address : to->address);
-    if (kept == KEPT_STATE ? state_slots(near, stage->state_way.n[near]) > 1
-                           : kept == KEPT_GRADIENTS && other_sums(stage, step, near) != NONE) {
+    if (kept == KEPT_STATE       ? state_slots(near, stage->state_way.n[near]) > 1
+        : kept == KEPT_GRADIENTS ? other_sums(stage, step, near) != NONE
+                                 : home == MEMORY_NVME && other_between(stage, step) != NONE) {
         Site slot = site_of(machine, MUTATE_SLOT, step);
         slot.equivalent = kept == KEPT_GRADIENTS ? skip.equivalent : NULL;
         site_put(machine, slot);

@@ -40,7 +40,8 @@ static void copy_block(const Machine *machine, Rank *rank, const Step *step)
 bool step_fetches(const Program *program, const Step *step)
 {
     const Entry *entry = stage_entry(&program->stage[step->stage], step->entry, step->evaluates);
-    return step->stream == STREAM_COPY_IN && entry->kind == ENTRY_COMPUTE;
+    return address_memory(step->operand[0].address) == program->plan->memory[KEPT_WEIGHTS] &&
+           entry->kind == ENTRY_COMPUTE;
 }
 
 int64_t other_sums(const StageProgram *stage, const Step *step, Memory near)
@@ -53,6 +54,37 @@ int64_t other_sums(const StageProgram *stage, const Step *step, Memory near)
             return other->gradient[near];
     }
     return NONE;
+}
+
+int64_t other_between(const StageProgram *stage, const Step *step)
+{
+    const Bucket *own = &stage->buckets.at[step->bucket];
+    for (int k = 1; k < stage->buckets.n; k++) {
+        const Bucket *other = &stage->buckets.at[(step->bucket + k) % stage->buckets.n];
+        if (other->group == own->group && other->between != own->between &&
+            other->elements >= own->elements)
+            return other->between;
+    }
+    return NONE;
+}
+
+/* A hop of far weights. */
+static void copy_weights(const Machine *machine, Rank *rank, const Step *step)
+{
+    const StageProgram *stage = &machine->program->stage[rank->stage];
+    Operand end[2] = {step->operand[0], step->operand[1]};
+    if (site_hits(machine, MUTATE_VERSION, step) && step_fetches(machine->program, step))
+        end[0].address = next_version(stage, step, end[0].address);
+    int64_t other = other_between(stage, step);
+    for (int k = 0; k < 2 && other != NONE && site_hits(machine, MUTATE_SLOT, step); k++)
+        if (end[k].address >= stage->between &&
+            end[k].address < stage->between + stage->between_bytes)
+            end[k].address = other;
+    double *source = operand_at(rank, &end[0]);
+    memcpy(operand_at(rank, &end[1]), source, (size_t)end[0].bytes);
+    bool passes = address_memory(end[0].address) == MEMORY_DRAM && stage->between_bytes > 0;
+    for (int64_t e = 0; passes && e < end[0].bytes / WIDTH; e++)
+        source[e] = NAN; /* nobody reads it again there */
 }
 
 /* A hop of far gradients; the same of what leaves the device. */
@@ -84,10 +116,7 @@ void machine_copy(const Machine *machine, Rank *rank, const Step *step)
         return;
     }
     if (step_carries(step) == KEPT_WEIGHTS) {
-        Operand from = step->operand[0];
-        if (site_hits(machine, MUTATE_VERSION, step) && step_fetches(program, step))
-            from.address = next_version(stage, step, from.address);
-        memcpy(operand_at(rank, &step->operand[1]), operand_at(rank, &from), (size_t)from.bytes);
+        copy_weights(machine, rank, step);
         return;
     }
     if (step_carries(step) == KEPT_GRADIENTS) {

@@ -229,7 +229,8 @@ static void cut_buckets(Program *program, StageProgram *stage, int g)
                          .share_elements = (end - member->offset) / share,
                          .buffer = NONE,
                          .gradient = {NONE, NONE, NONE},
-                         .fetch = NONE};
+                         .fetch = NONE,
+                         .between = NONE};
             end = member->offset;
         }
     }

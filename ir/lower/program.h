@@ -59,9 +59,9 @@ typedef struct Entry {
  *     accumulator ─ scatter, each micro-batch ─► gradient home ─ reduce ─► share of the state
  *     weights for a use ◄─ fetch, each use ─ weight home ◄─ gather ─ updated share
  *
- * Where weights live in another memory, a copy brings this rank's part of a bucket to its place in
- * the buffer for uses, and fetch goes on from there; the update steps it there, and a copy takes it
- * home.
+ * Where weights live in another memory, copies bring this rank's part of a bucket, through every
+ * memory between, to its place in the buffer for uses, and fetch goes on from there; the update
+ * steps it there, and copies take it home.
  *
  * Where gradients do, their home has a place on the device for as long as a row adds to it, and the
  * ways above lead to and from that place: what earlier micro-batches left comes there ahead of the
@@ -105,7 +105,8 @@ typedef struct Group {
     int64_t elements;                                   /* padded */
     int64_t weight, gradient, moment1, moment2, master; /* addresses; master NONE without one */
     int64_t share_elements;
-    int64_t state_elements; /* the same as its home holds them, with what aligns buckets there */
+    int64_t state_elements;  /* the same as its home holds them, with what aligns buckets there; */
+    int64_t weight_elements; /* and of a rank's weights */
 } Group;
 
 /* Elements between members. */
@@ -119,10 +120,13 @@ typedef struct Bucket {
     int close_link;      /* complete when the last row of this link's chunk has done this link */
     int64_t share_begin; /* in moment1/moment2/master */
     int64_t share_elements;
-    int64_t filled; /* elements, without the padding behind whole matrices */
-    int open_link;  /* the highest link that uses one of its members */
-    int64_t buffer; /* address of its accumulators, NONE: at their home */
-    int64_t fetch;  /* address of its weights for a use, NONE: at their home; bucket_fetched */
+    int64_t filled;       /* elements, without the padding behind whole matrices */
+    int open_link;        /* the highest link that uses one of its members */
+    int64_t buffer;       /* address of its accumulators, NONE: at their home */
+    int64_t weight_begin; /* of a rank's block in the home of its group's weights, elements */
+    int64_t fetch;   /* address of its weights for a use, NONE: at their home; bucket_fetched */
+    int64_t between; /* of a rank's block of them in the host's memory, on its way from a file and
+                        back, or NONE */
     int64_t gradient[MEMORY_COUNT]; /* where a rank's block of far gradients is: on the device while
                                        rows add to it, in memories between, at home; else NONE */
     VEC(FlatGap) gaps; /* padding in which another bucket's accumulators may have left something */
@@ -220,6 +224,7 @@ typedef struct StageProgram {
     int64_t scratch_back; /* of backward apart where rows are braided, else at `scratch` */
     int64_t fetched, fetched_bytes; /* weights gathered for use: Bucket.fetch, for forward; */
     int64_t fetched_back; /* for backward so many bytes behind: 0 where no rows are braided */
+    int64_t between, between_bytes, between_back; /* the same of weights of files: Bucket.between */
     int64_t buffers, buffers_bytes; /* accumulators of running micro-batches: Bucket.buffer */
     int64_t sums[MEMORY_COUNT], sums_bytes[MEMORY_COUNT]; /* far gradients at work and on their way:
                                                              Bucket.gradient */

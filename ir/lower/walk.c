@@ -101,9 +101,10 @@ void walk_operand(Step *step, int64_t address, int64_t bytes, uint64_t name, con
     step->operand[step->operands++] = (Operand){address, bytes, name, copy, write, read};
 }
 
-uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back, int version)
+uint64_t walk_fetched_name(const Walk *walk, int bucket, Memory memory, bool back, int version)
 {
-    return walk_name(NAME_FETCHED, bucket, back && walk->stage->fetched_back > 0,
+    return walk_name(NAME_FETCHED, bucket,
+                     2 * (int)memory + (back && walk->stage->fetched_back > 0),
                      ring_slot(&walk->stage->versions, version, false));
 }
 
@@ -114,7 +115,8 @@ static uint64_t flat_name(const Walk *walk, const StageLink *link, const Copy *c
     int b = copy->param == NONE ? NONE : link->bucket[copy->param];
     const Bucket *bucket = b == NONE ? NULL : &walk->stage->buckets.at[b];
     if (bucket && copy->home == HOME_PARAM && bucket->fetch != NONE)
-        return walk_fetched_name(walk, b, back, stage_version(walk->stage, walk->round));
+        return walk_fetched_name(walk, b, MEMORY_HBM, back,
+                                 stage_version(walk->stage, walk->round));
     if (bucket && copy->home == HOME_ACC && bucket->buffer != NONE)
         return walk_name(NAME_BUFFER, b, 0, micro);
     if (bucket && copy->home == HOME_ACC && bucket->gradient[MEMORY_HBM] != NONE)

@@ -104,26 +104,46 @@ static Flat fetched_at(const Walk *walk, int index, bool back, int version)
     const Bucket *bucket = &walk->stage->buckets.at[index];
     int width = dtype_bytes(walk->program->recipe->weight);
     return (Flat){bucket_fetched(walk->stage, bucket, back) - bucket->begin * width,
-                  walk_fetched_name(walk, index, back, version)};
+                  walk_fetched_name(walk, index, MEMORY_HBM, back, version)};
 }
 
-/* This rank's part of a bucket whose weights live in another memory: a version to its place in the
- * buffer; or back as the next one. */
-static void put_weight_hop(Walk *walk, int index, bool in, bool back, int version)
+/* This rank's part of a bucket whose weights live in another memory goes between `near` and the
+ * memory behind it: a version on its way to its place in the buffer; or back, home as the next one.
+ * Only what reaches a file has its grains. */
+static void put_weight_hop(Walk *walk, int index, Memory near, bool in, bool back, int version)
 {
     const Program *program = walk->program;
-    const Bucket *bucket = &walk->stage->buckets.at[index];
-    const Group *group = &walk->stage->groups.at[bucket->group];
+    const StageProgram *stage = walk->stage;
+    const Bucket *bucket = &stage->buckets.at[index];
+    const Group *group = &stage->groups.at[bucket->group];
+    Memory home = weight_memory(program, group);
     int width = dtype_bytes(program->recipe->weight);
-    Flat home = at_home(weight_base(program, group, bucket, walk->coordinate) +
-                        version_offset(walk->stage, version + !in)),
-         near = fetched_at(walk, index, back, version);
     int64_t begin = bucket_block_begin(program, bucket, &group->weight_share, walk->coordinate),
             count = bucket->elements / list_extent(&program->plan->mesh, &group->weight_share);
-    Step *step = walk_put(walk, STEP_COPY, hop_stream(MEMORY_HBM, in));
+    Step *step = walk_put(walk, STEP_COPY, hop_stream(near, in));
     step->bucket = index;
-    put_flat(step, in ? &home : &near, width, begin, count, true, false);
-    put_flat(step, in ? &near : &home, width, begin, count, false, true);
+    for (int to = 0; to < 2; to++) {
+        Memory memory = (Memory)(near + (in != to));
+        Flat at = {bucket->between + (back ? stage->between_back : 0) - begin * width,
+                   walk_fetched_name(walk, index, memory, back, version)};
+        if (memory == MEMORY_HBM)
+            at = fetched_at(walk, index, back, version);
+        if (memory == home)
+            at = at_home(weight_base(program, group, bucket, walk->coordinate) +
+                         version_offset(stage, version + !in));
+        walk_operand(step, at.base + begin * width,
+                     carried_bytes(near == MEMORY_HBM ? near : home, count, width), at.name, NULL,
+                     !to, to);
+    }
+}
+
+/* All of its way to the update, which steps the newest version, or home. */
+static void put_weight_hops(Walk *walk, int index, bool in)
+{
+    const Group *group = &walk->stage->groups.at[walk->stage->buckets.at[index].group];
+    int hops = (int)weight_memory(walk->program, group);
+    for (int k = 0; k < hops; k++)
+        put_weight_hop(walk, index, (Memory)(in ? hops - 1 - k : k), in, false, walk->round);
 }
 
 static void fetch_bucket(Walk *walk, int index, bool back)
@@ -139,7 +159,7 @@ static void fetch_bucket(Walk *walk, int index, bool back)
     int64_t begin =
         bucket_block_begin(walk->program, bucket, &group->weight_share, walk->coordinate);
     if (group->far) {
-        put_weight_hop(walk, index, true, back, version);
+        put_weight_hop(walk, index, MEMORY_HBM, true, back, version);
         home = whole; /* its part is there */
     }
     put_flat_moves(walk, STREAM_WEIGHT, index, &group->fetch, home, whole, 0, width, begin,
@@ -147,32 +167,48 @@ static void fetch_bucket(Walk *walk, int index, bool back)
                        list_extent(&walk->program->plan->mesh, &group->weight_share));
 }
 
-/* All that `link` is the first to use. */
-static void fetch_for(Walk *walk, bool forward, int link)
+/* All that `link` is the first to use comes to `near` from the memory behind it; on the device it
+ * is then gathered. */
+static void fetch_for(Walk *walk, Memory near, bool forward, int link)
 {
     const StageProgram *stage = walk->stage;
     for (int b = 0; b < stage->buckets.n; b++) {
         const Bucket *bucket = &stage->buckets.at[b];
-        if (bucket->fetch != NONE && (forward ? bucket->close_link : bucket->open_link) == link)
+        const Group *group = &stage->groups.at[bucket->group];
+        if (bucket->fetch == NONE || (forward ? bucket->close_link : bucket->open_link) != link)
+            continue;
+        if (near == MEMORY_HBM)
             fetch_bucket(walk, b, !forward);
+        else if (near < weight_memory(walk->program, group))
+            put_weight_hop(walk, b, near, true, !forward, stage_version(stage, walk->round));
     }
+}
+
+/* Before link number `place` of the row runs, or before the row begins (NONE): as far ahead as
+ * state comes to its update. */
+static void fetch_around(Walk *walk, const Entry *entry, int place)
+{
+    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
+    bool forward = entry->part == PART_F;
+    Hop hop[MAX_HOPS];
+    Memory home = walk->program->plan->memory[KEPT_WEIGHTS];
+    int n = hops_around(home == MEMORY_HBM ? MEMORY_DRAM : home, chunk->end - chunk->begin, place,
+                        true, hop);
+    for (int i = 0; i < n; i++)
+        if (hop[i].bucket > 0 || !entry->resumes)
+            fetch_for(walk, hop[i].near, forward,
+                      forward ? chunk->begin + hop[i].bucket : chunk->end - 1 - hop[i].bucket);
 }
 
 void walk_fetch_first(Walk *walk, const Entry *entry)
 {
-    const Chunk *chunk = &walk->stage->chunk[entry->chunk];
-    bool forward = entry->part == PART_F;
-    if (!entry->resumes)
-        fetch_for(walk, forward, forward ? chunk->begin : chunk->end - 1);
+    fetch_around(walk, entry, NONE);
 }
 
 void walk_fetch_ahead(Walk *walk, const Entry *entry, int link)
 {
     const Chunk *chunk = &walk->stage->chunk[entry->chunk];
-    bool forward = entry->part == PART_F;
-    int next = forward ? link + 1 : link - 1;
-    if (next >= chunk->begin && next < chunk->end)
-        fetch_for(walk, forward, next);
+    fetch_around(walk, entry, entry->part == PART_F ? link - chunk->begin : chunk->end - 1 - link);
 }
 
 /* ---- gradients on their way to the optimizer ---- */
@@ -499,8 +535,7 @@ void walk_update(Walk *walk, int index)
     int64_t begin = bucket_share_begin(walk->program, stage, bucket, walk->coordinate);
     int64_t end = begin + bucket->share_elements, at = begin;
     put_hops(walk, index, true);
-    if (group->far)
-        put_weight_hop(walk, index, true, false, walk->round);
+    put_weight_hops(walk, index, true);
     walk_share_in(walk, index);
     if (group->rate > 0)
         put_sign(walk, index, begin, bucket->share_elements);
@@ -520,7 +555,7 @@ void walk_update(Walk *walk, int index)
     }
     put_hops(walk, index, false);
     if (group->far) {
-        put_weight_hop(walk, index, false, false, walk->round);
+        put_weight_hops(walk, index, false);
         CHECK(group->gather.n == 0);
         return;
     }

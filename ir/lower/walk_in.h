@@ -29,7 +29,8 @@ typedef enum {
     NAME_GRAD_EDGE,
     NAME_SAVED,
     NAME_TEMP,
-    NAME_FETCHED, /* weights of a bucket, gathered; `copy`: for backward, where that is apart */
+    NAME_FETCHED, /* weights of a bucket, gathered or on their way; `copy`: in which memory, and for
+                     backward, where that is apart */
     NAME_BUFFER,  /* accumulators of a bucket, of one micro-batch */
     NAME_BLOCK,   /* saved values of a link, on their way or at home; `copy` is their kind */
     NAME_STATE,   /* state of a bucket, on its way; `link` is the memory, `micro` the bucket */
@@ -39,8 +40,8 @@ typedef enum {
 /* `link` is that of the chain, or a bucket. */
 uint64_t walk_name(NameKind kind, int link, int copy, int micro);
 /* A bucket's weights of a version where they are whole for a use, of forward or of backward, or
- * where they are stepped. */
-uint64_t walk_fetched_name(const Walk *walk, int bucket, bool back, int version);
+ * where they are stepped; or on their way there, in a memory between. */
+uint64_t walk_fetched_name(const Walk *walk, int bucket, Memory memory, bool back, int version);
 /* A Step of the current entry. */
 Step *walk_put(Walk *walk, StepKind kind, Stream stream);
 /* The same for an instruction of a body. */
@@ -55,7 +56,8 @@ void walk_spill(Walk *walk, const Entry *entry, int link);
 /* walk_flat.c: what happens to flat buckets. */
 
 /* The weights of buckets that a link is the first of its row to use go on their way: before the row
- * begins, those of its first link, unless they are there; ahead of a link, those of the next. */
+ * begins, those of its first link, unless they are there; ahead of a link, those of the next. Those
+ * of files leave them a link earlier. */
 void walk_fetch_first(Walk *walk, const Entry *entry);
 void walk_fetch_ahead(Walk *walk, const Entry *entry, int link);
 /* Backward of a link is done: the gradients that are complete with it go on their way. */

@@ -16,7 +16,7 @@ static void put_inst(Walk *walk, int index, const Body *body, const Inst *inst, 
     step->from_element = from;
     step->count = group->unit;
     bool stepped = false, away = group->state_home != MEMORY_HBM;
-    uint64_t weight = group->far ? walk_fetched_name(walk, index, false, walk->round)
+    uint64_t weight = group->far ? walk_fetched_name(walk, index, MEMORY_HBM, false, walk->round)
                                  : walk_name(NAME_STATIC, 0, 0, 0);
     for (int k = 0; k < inst->ins + inst->outs; k++) {
         bool out = k >= inst->ins;

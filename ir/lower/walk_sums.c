@@ -25,7 +25,7 @@ static void put_hop(Walk *walk, int index, int micro, Memory near, bool in, bool
         uint64_t name = memory == home ? walk_name(NAME_STATIC, 0, 0, 0)
                                        : walk_name(NAME_SUMS, (int)memory, 0, index);
         walk_operand(step, bucket->gradient[memory] + from * width,
-                     gradient_bytes(home, elements, width), name, NULL, !to, to);
+                     carried_bytes(home, elements, width), name, NULL, !to, to);
     }
 }
 

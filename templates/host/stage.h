@@ -75,7 +75,7 @@ typedef struct LpGroup {
     int owner;      /* list at whose coordinate 0 an element counts for the norm */
     int state_home; /* where groups differ in it, that of its moments and masters: 0 the arena, 1
                        the host's memory, 2 a file */
-    bool far;       /* the home of its weights is in the host's memory */
+    bool far;       /* the home of its weights is in another memory than the arena */
     bool far_gradients; /* that of its gradients is in another memory than the arena */
     bool home;          /* in the first home stage of tied parameters */
     const LpRun *runs;
@@ -94,10 +94,12 @@ typedef struct LpBucket {
     int64_t begin, elements; /* of the group */
     int64_t share_begin;     /* of the group's moments, which hold this rank's share only */
     int64_t share_elements;
-    int64_t filled;      /* elements, of whole matrices: without the padding behind them */
-    int open_link;       /* the highest link that uses it */
-    int64_t fetch;       /* address of its weights for a use, where their home is cut */
-    int64_t buffer;      /* address of its accumulators, where they are buffered */
+    int64_t filled;  /* elements, of whole matrices: without the padding behind them */
+    int open_link;   /* the highest link that uses it */
+    int64_t fetch;   /* address of its weights for a use, where their home is cut */
+    int64_t between; /* of weights in a file: this rank's block in the host's memory, and how */
+    int64_t weight_shift; /* many elements behind its place it begins at home, at a grain */
+    int64_t buffer;       /* address of its accumulators, where they are buffered */
     int64_t sums[3];     /* far gradients: this rank's block in the arena while layers add to it, in
                             the host's memory, in a file */
     int gaps, gap_count; /* of padding in the buffer that is to be cleared */
@@ -169,7 +171,8 @@ static LP_MAYBE_UNUSED LpReal *lp_home_weight(unsigned char *arena, const int *i
                                               const LpGroup *group, const LpBucket *bucket,
                                               int64_t at)
 {
-    return (LpReal *)(arena + group->weight) + lp_home_before(index, bucket, group->weight_cut, at);
+    return (LpReal *)(arena + group->weight) + bucket->weight_shift +
+           lp_home_before(index, bucket, group->weight_cut, at);
 }
 
 /* The weights that products read, from those that the optimizer steps. */

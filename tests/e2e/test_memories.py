@@ -32,31 +32,34 @@ HOMES = {
     "saved-others-nvme": {"activation_home": "nvme", "1-2:activation_home": "hbm", "4:activation_home": "hbm"},
     "saved-kept": {"0-2:activation_home": "dram:recompute=none", "4-5:activation_home": "dram:recompute=selective"},
     "weights": {"weight_home": "dram"},
+    "weights-nvme": {"weight_home": "nvme"},
     "apart": {"braid": 0},
     "all": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram"},
     "both-nvme": {"activation_home": "nvme", "optimizer_home": "nvme"},
-    "mixed-nvme": {"weight_home": "dram", "activation_home": "nvme", "optimizer_home": "nvme"},
+    "mixed-nvme": {"weight_home": "nvme", "activation_home": "nvme", "optimizer_home": "nvme"},
     "sums": {"gradient_home": "dram"},
     "sums-nvme": {"gradient_home": "nvme"},
-    "some-nvme": {"0-2:weight_home": "dram:gradient_home=nvme:optimizer_home=dram"},
+    "some-nvme": {"0-2:weight_home": "nvme:gradient_home=nvme:optimizer_home=dram"},
     "others-nvme": {"weight_home": "dram", "gradient_home": "dram", "optimizer_home": "nvme",
                     "0-2:weight_home": "hbm:gradient_home=hbm:optimizer_home=dram"},
     "four": {"weight_home": "dram", "activation_home": "dram", "optimizer_home": "dram", "gradient_home": "dram"},
+    "four-nvme": {"weight_home": "nvme", "activation_home": "nvme", "optimizer_home": "nvme", "gradient_home": "nvme"},
+    "all-nvme": {"weight_home": "nvme", "activation_home": "nvme", "optimizer_home": "nvme"},
 }
 # layers that are cut otherwise are groups of their own wherever what is kept of them lives
 LAYERS = ("layers bf16", {"dp": 2, "zero": 3, "0-2:zero": 0}, "bf16", ["hbm", "some-nvme", "others-nvme"])
 ROWS = [
     ("zero1", {"dp": 2, "zero": 1}, "fp32", MEMORIES + ["sums"]),
     ("pp2 zero3 bf16", {"dp": 2, "pp": 2, "zero": 3}, "bf16", ["hbm", "both-nvme"]),
-    ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights", "all"]),
-    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "sums-nvme"]),
+    ("zero3 muon", {"dp": 2, "zero": 3}, "fp32 muon", ["hbm", "weights-nvme", "all"]),
+    ("zero3", {"dp": 2, "zero": 3}, "fp32", ["hbm", "four", "four-nvme"]),
     LAYERS,
-    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four", "saved-kept"]),
+    ("whole bf16", {"pp": 2, "recompute": "full"}, "bf16", ["hbm", "weights", "four-nvme", "saved-kept"]),
     # what leaves in one plan stays in the other
     ("zbv", {"pp": 2, "schedule": "zbv"}, "fp32", ["hbm", "saved-some", "saved-others-nvme", "sums-nvme"]),
     ("2bw", {"dp": 2, "pp": 2, "zero": 3, "schedule": "2bw"}, "bf16", ["hbm", "mixed-nvme"]),
     # two rows in one, which both hold what comes and goes
-    ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "all"]),
+    ("braid zero3", {"dp": 2, "pp": 2, "mbs": 1, "zero": 3, "braid": 1}, "fp32", ["apart", "all-nvme"]),
 ]
 
 

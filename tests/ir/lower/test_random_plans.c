@@ -172,7 +172,7 @@ static void draw_cuts(Draw *d)
     }
 }
 
-/* Where weights are cut as far as their state, they may live in the host's memory. */
+/* Where weights are cut as far as their state, they may live in another memory. */
 static bool may_fetch(const Draw *d)
 {
     bool even = d->plan->weight_atoms == d->plan->state_atoms;
@@ -189,7 +189,7 @@ static void draw_memories(Draw *d)
     bool far = chance(d, 40);
     for (int k = 0; k < KEPT_COUNT && far; k++) {
         Memory memory = (Memory)draw(d, MEMORY_COUNT);
-        if (k != KEPT_WEIGHTS || (memory == MEMORY_DRAM && may_fetch(d)))
+        if (k != KEPT_WEIGHTS || may_fetch(d))
             d->plan->memory[k] = memory;
     }
     Rng aside = d->rng; /* the others stay what they were */
