@@ -2,6 +2,7 @@
 #include "planner/account.h"
 
 #include "ir/base/num.h"
+#include "ir/lower/home.h"
 #include "ir/lower/spill.h"
 #include "planner/stage_spill.h"
 
@@ -357,6 +358,17 @@ static void add_sums(Account *account, int stage, const StageBucket *bucket, int
         }
 }
 
+/* Far weights: to every use and the update, and back behind it. */
+static void add_carries(Account *account, int stage, const StageBucket *bucket, int64_t fetches)
+{
+    Memory home = account->family->memory[KEPT_WEIGHTS];
+    for (int near = 0; near < (int)home && bucket->far; near++)
+        for (int64_t i = 0; i < fetches + 2; i++)
+            add_hop(account, stage, (Memory)near, i <= fetches, kept_text[KEPT_WEIGHTS],
+                    carried_bytes(near == MEMORY_HBM ? MEMORY_HBM : home, bucket->carry.bytes, 1),
+                    0);
+}
+
 static void add_buckets(Account *account, int chunk, const BucketSums *sums, int64_t waited,
                         int64_t gathered)
 {
@@ -380,9 +392,7 @@ static void add_buckets(Account *account, int chunk, const BucketSums *sums, int
                  reduce);
         add_hops(account, stage, bucket);
         int64_t fetches = fetches_of(&homed, bucket);
-        for (int64_t i = 0; bucket->far && i < fetches + 2; i++)
-            add_hop(account, stage, MEMORY_HBM, i <= fetches, kept_text[KEPT_WEIGHTS],
-                    bucket->carry_bytes, 0);
+        add_carries(account, stage, bucket, fetches);
         add_sums(account, stage, bucket, homed.scatters);
         add_path(account, stage, STREAM_GRADIENT, &group->gather, 1, bucket->share_elements, weight,
                  gathered, gather);

@@ -203,7 +203,7 @@ static void add_homes(Space *space, Pins *pins)
                 good = good && (!away || (pin < 0 && allowed));
             }
             if (set >> KEPT_WEIGHTS & 1)
-                good = good && far == MEMORY_DRAM && set >> KEPT_STATE & 1 && weights_may(pins);
+                good = good && set >> KEPT_STATE & 1 && weights_may(pins);
             if (set >> KEPT_GRADIENTS & 1) /* they leave last, where no step is of whole matrices */
                 good = good && set + 1 == 1 << KEPT_COUNT && problem->job.muon.steps == 0;
             if (good)

@@ -254,14 +254,8 @@ static StageBucket *put_bucket(Family *family, const StageGroup *group, int clos
         .share_bytes = share * gradient,
         .state_home = group->state_home,
     };
-    if (group->far) {
-        const Cluster *cluster = family->problem->cluster;
-        Memory home = family->memory[KEPT_WEIGHTS];
-        bucket->far = true;
-        bucket->carry_bytes = elements / group->weight_share * weight;
-        bucket->carry_in_ns = price_copy(cluster, home, MEMORY_HBM, bucket->carry_bytes);
-        bucket->carry_out_ns = price_copy(cluster, MEMORY_HBM, home, bucket->carry_bytes);
-    }
+    if (group->far)
+        stage_put_carry(family, bucket, cost);
     if (group->matrix) { /* the first rank has no padding before the others do */
         bucket->matrix = group->matrix;
         bucket->matrices = (filled < share ? filled : share) / group->matrix->unit;
@@ -358,7 +352,8 @@ static void fill_ends(Arena *scratch, const Family *family, int begin, int end, 
     if (family_updates_far(family)) {
         const int64_t late = INT64_MAX / 4; /* whatever can come before has come */
         int64_t stepped;
-        cost->update_ns = stage_update_end(family, bucket, cost->buckets, late, &stepped) - late;
+        const UpdateStart start = {.begin = late};
+        cost->update_ns = stage_update_end(family, bucket, cost->buckets, &start, &stepped) - late;
     }
 }
 
@@ -371,8 +366,9 @@ static void fill_static(const Family *family, const Groups *groups, StageCost *c
         const StageGroup *group = &groups->at[g];
         int64_t share = group->elements / group->share;
         Group sized = {.elements = group->elements};
-        *(group->far ? &cost->far_weight_bytes : &cost->weight_bytes) +=
-            home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
+        if (!group->far)
+            cost->weight_bytes +=
+                home_bytes(&sized, group->weight_share, dtype_bytes(recipe->weight));
         if (!group->far_gradients)
             cost->gradient_bytes +=
                 home_bytes(&sized, group->gradient_share, dtype_bytes(recipe->gradient));

@@ -32,11 +32,11 @@ typedef struct Family {
     struct Tail *tail;       /* NULL: all links of a class are alike */
 } Family;
 
-/* What a hop carries of a bucket's far gradients, and how long it takes between a memory and the
- * one behind it; bytes 0: they stay on the device. */
-typedef struct SumsHop {
+/* What a hop carries of a bucket's far gradients or weights, and how long it takes between a memory
+ * and the one behind it; bytes 0: they stay on the device. */
+typedef struct FarHop {
     int64_t bytes, in_ns[MEMORY_COUNT], out_ns[MEMORY_COUNT];
-} SumsHop;
+} FarHop;
 
 /* One gradient bucket on its way: times are from the start of the chunk's last row that adds to
  * gradients, its W where backward is split. */
@@ -49,13 +49,16 @@ typedef struct StageBucket {
     int64_t ready_ns, reduce_ns, reduced_ns;
     int64_t ready_whole_ns; /* in a row of I and W together */
     int64_t sumsq_ns, update_ns, gather_ns;
-    int64_t fetch_ns;                               /* its weights for a use, */
-    bool far;                                       /* which live in another memory: */
-    int64_t carry_bytes, carry_in_ns, carry_out_ns; /* this rank's part, on its way */
+    int64_t fetch_ns;   /* its weights for a use, */
+    bool far;           /* which live in another memory: */
+    FarHop carry;       /* this rank's part, on its way; bytes as they reach the device */
+    int behind[2];      /* updates: its buffer, and its place in the host's memory, are those of the
+                           bucket so many before; 0: of none, */
+    int64_t free_ns[2]; /* and free so long behind the last row's end, or before it */
     int64_t scatter_ns, fold_ns; /* its gradients in every micro-batch, and what is added of those
                                     before it; the last one's is part of reduce_ns */
     int64_t share_bytes;         /* of gradients, for the tied sum */
-    SumsHop sums, last_sums;     /* of a micro-batch; of the last one, the norm and the update */
+    FarHop sums, last_sums;      /* of a micro-batch; of the last one, the norm and the update */
     const CardMatrix *matrix;    /* of whole matrices, or NULL; */
     int64_t matrices;            /* those of the rank that has most */
     Memory state_home;           /* where its state lives, and */
@@ -92,7 +95,10 @@ typedef struct StageCost {
     int far_buckets;                       /* those on whose way it is */
     int64_t home_bytes[MEMORY_COUNT];      /* of state, by where it lives, */
     int64_t far_weight_bytes, far_gradient_bytes; /* and of weights and gradients */
-    int64_t sums_bytes[MEMORY_COUNT];             /* places of far gradients on their way */
+    int64_t sums_bytes[MEMORY_COUNT];             /* places of far gradients on their way, */
+    int64_t between_bytes;                        /* and of weights from files, in host memory */
+    int64_t lane_ns[MEMORY_COUNT];     /* lanes into memories are free so long behind the last row's
+                                          end, or before it */
     int64_t spill_bytes[MEMORY_COUNT]; /* through which saved values pass that live elsewhere */
     int64_t stride[RING_COUNT];        /* bytes of a slot */
     int buckets;
@@ -180,11 +186,17 @@ int family_pair_bytes(const Family *family);
 /* Lengths of rows and hops of a plan; first_link has chunks + 1 entries. */
 void family_lengths(Family *family, const int *first_link, OrderTimes *ret);
 
-/* Planner of hops (stage_hops.c): when the updates of these buckets end that begin at `begin` with
- * all state on its way from the start of the step, and when the last of them has been stepped; the
- * bytes of a device's slots, of so many buckets that pass through them. */
+/* When a stage begins to update, and when it was done with rows: from then on places of far weights
+ * are free, and lanes into memories. */
+typedef struct UpdateStart {
+    int64_t begin, rows, lane[MEMORY_COUNT];
+} UpdateStart;
+
+/* Planner of hops (stage_hops.c): when the updates of these buckets end, with all state on its way
+ * from the start of the step, and when the last of them has been stepped; the bytes of a device's
+ * slots, of so many buckets that pass through them. */
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
-                         int64_t begin, int64_t *ret_stepped);
+                         const UpdateStart *start, int64_t *ret_stepped);
 /* Do updates wait for another memory? */
 bool family_updates_far(const Family *family);
 /* How many fields of state an element has: moments, of a whole matrix one, and its master. */
@@ -194,8 +206,9 @@ int64_t state_slots_bytes(const Family *family, int buckets, int64_t field_bytes
  * `begin`, when bucket i has been reduced at ready[i]. */
 int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, const int64_t *ready,
                        int n, int64_t begin);
-/* Hops of far gradients of a bucket. */
+/* Hops of far gradients of a bucket, and of far weights. */
 void stage_put_sums(const Family *family, StageBucket *bucket, StageCost *cost);
+void stage_put_carry(const Family *family, StageBucket *bucket, StageCost *cost);
 /* What a bucket's share carries on a hop, by and by the stage's slots and homes. */
 void stage_put_hop(const Family *family, bool by_sign, int64_t share, StageBucket *bucket,
                    StageCost *cost);

@@ -19,9 +19,16 @@ typedef struct Area {
  * ret_bytes: of the area. */
 Area area_place(Arena *scratch, const Family *family, const StageCost *cost, int end, bool weights,
                 int64_t *ret_bytes);
+/* Places in the host's memory of weights that live in files. */
+Area area_place_between(Arena *scratch, const Family *family, const StageCost *cost, int end,
+                        int64_t *ret_bytes);
 /* Places of far gradients on the device; ret_bytes, by memory: of these and of those in memories
  * between. */
 Area area_place_sums(Arena *scratch, const Family *family, const StageCost *cost, int end,
                      int64_t *ret_bytes);
+/* Of buckets that are updated one after the other, behind a row: sets StageBucket.behind and
+ * free_ns of a memory. left: per bucket, when the row needed its place no longer, from its end on.
+ */
+void area_find_behind(const Area *area, const int64_t *left, StageCost *cost, int near);
 
 #endif

@@ -128,6 +128,13 @@ static int family_versions(const Family *family, int stage)
     return family->order->turn ? family->order->turn->delay[stage] + 1 : 1;
 }
 
+/* Places of weights on their way from files, which chunks share; two rows in one have theirs apart.
+ */
+static int64_t between_bytes(const Family *family, int chunk, int64_t most)
+{
+    return most * (family->order->pairs[family->order->holder[chunk]] ? 2 : 1);
+}
+
 /* What a chunk has in a memory behind the device's; slots of state on its way are not counted. */
 static int64_t far_bytes(const Family *family, const StageCost *cost, int chunk, Memory memory)
 {
@@ -145,7 +152,8 @@ bool stage_fits_far(const Family *family, const StageCost *cost, int chunk)
 {
     bool fits = true;
     for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) {
-        int64_t bytes = far_bytes(family, cost, chunk, (Memory)m);
+        int64_t bytes = far_bytes(family, cost, chunk, (Memory)m) +
+                        (m == MEMORY_DRAM ? between_bytes(family, chunk, cost->between_bytes) : 0);
         fits = fits && (bytes == 0 || bytes <= family->problem->cluster->store[m].bytes);
     }
     return fits;
@@ -163,8 +171,8 @@ bool family_fits_far(const Family *family, const StageBytes *bytes)
 StageBytes family_bytes(Family *family, const int *first_link, int stage)
 {
     StageBytes bytes = {0};
-    int64_t pass = 0, scratch = 0, fetched = 0, buffers = 0, sums = 0, field = 0, forward = 0,
-            backward = 0;
+    int64_t pass = 0, scratch = 0, fetched = 0, between = 0, buffers = 0, sums = 0, field = 0,
+            forward = 0, backward = 0;
     int buckets = 0;
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
@@ -175,6 +183,9 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
         bytes.state += cost->home_bytes[MEMORY_HBM];
         for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
             bytes.far[m] += far_bytes(family, cost, c, (Memory)m);
+        int64_t more = num_larger(0, cost->between_bytes - between);
+        bytes.far[MEMORY_DRAM] += between_bytes(family, c, more);
+        between += more;
         buckets += cost->far_buckets;
         field = num_larger(field, cost->field_bytes);
         bytes.saved += ring_bytes(family, cost, c);

@@ -126,10 +126,13 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
     Arena *scratch = arena_new("update");
     VEC(const StageBucket *) buckets = {0};
     int64_t compute = 0, gather = 0;
+    UpdateStart start = {.begin = begin, .rows = ret->row_end};
     for (int c = 0; c < family->order->chunks; c++) {
         if (family->order->holder[c] != stage)
             continue;
         const StageCost *cost = family_chunk(family, first_link, c);
+        for (int m = 0; m < MEMORY_COUNT; m++)
+            start.lane[m] = num_larger(start.lane[m], ret->row_end + cost->lane_ns[m]);
         for (int b = 0; b < cost->buckets; b++) {
             const StageBucket *bucket = &cost->bucket[b];
             vec_push(scratch, &buckets) = bucket;
@@ -142,7 +145,8 @@ static void update_stage(Family *family, const int *first_link, int stage, int64
     ret->update_ns = num_larger(compute, gather);
     ret->copy_ns = 0;
     if (family_updates_far(family)) {
-        int64_t end = stage_update_end(family, buckets.at, buckets.n, begin, &ret->step_ns) - begin;
+        int64_t end =
+            stage_update_end(family, buckets.at, buckets.n, &start, &ret->step_ns) - begin;
         ret->step_ns -= begin;
         ret->copy_ns = end - ret->update_ns;
         ret->update_ns = end;

@@ -47,8 +47,8 @@ static int next_last(const Ends *ends, bool forward, int i, int b)
 typedef struct HomeRow {
     const StageCost *cost;
     const Ends *ends;
-    Area weights, gradients, sums;
-    Memory home; /* of gradients */
+    Area weights, between, gradients, sums;
+    Memory home, weight_home; /* of gradients, of weights */
     PartKind part;
     bool forward, adds; /* to gradients */
     bool turns;         /* backward follows at once upon its forward */
@@ -57,6 +57,7 @@ typedef struct HomeRow {
     int64_t weight_stream, gradient_stream;
     int64_t lane[MEMORY_COUNT][2]; /* out of each memory, and into it */
     int64_t *used, *scattered; /* per bucket: its weights were used last, its gradients are home */
+    int64_t *passed;           /* its weights have come from the host's memory */
     int64_t *came, *left, *homed; /* its far gradients are on the device, off it, at home */
     int64_t stall, fold;
     int64_t copied;  /* waits for saved values on their way */
@@ -66,14 +67,31 @@ typedef struct HomeRow {
 /* All that link i is the first to use, one after the other. */
 static int64_t fetches_of(const StageCost *cost, const Ends *ends, bool forward, int i)
 {
-    int64_t carried = 0, fetched = 0;
+    int64_t read = 0, carried = 0, fetched = 0;
     for (int b = next_first(ends, forward, i, NONE); b != NONE;
          b = next_first(ends, forward, i, b)) {
-        carried += cost->bucket[b].carry_in_ns;
+        read += cost->bucket[b].carry.in_ns[MEMORY_DRAM];
+        carried = num_larger(carried, read) + cost->bucket[b].carry.in_ns[MEMORY_HBM];
         if (cost->bucket[b].fetch_ns)
             fetched = num_larger(fetched, carried) + cost->bucket[b].fetch_ns;
     }
     return num_larger(carried, fetched);
+}
+
+/* Far weights come as soon as their places are free, that in the buffer when `ready`; when they are
+ * there. */
+static int64_t carry_weights(HomeRow *row, int b, int64_t ready)
+{
+    int64_t came = INT64_MIN;
+    for (int near = (int)row->weight_home - 1; near > 0; near--) {
+        for (int k = 0; k < NEAR; k++)
+            came = num_larger(came, row->passed[row->between.near[b][k]]);
+        came = row->lane[near][1] =
+            num_larger(row->lane[near][1], came) + row->cost->bucket[b].carry.in_ns[near];
+    }
+    came = num_larger(num_larger(came, ready), row->lane[MEMORY_HBM][1]);
+    row->passed[b] = row->lane[MEMORY_HBM][1] = came + row->cost->bucket[b].carry.in_ns[MEMORY_HBM];
+    return row->passed[b];
 }
 
 /* Weights that link i is the first to use must have come; they come as soon as the stream is free
@@ -90,7 +108,7 @@ static void fetch_weights(HomeRow *row, int i)
         for (int k = 0; k < NEAR; k++)
             ready = num_larger(ready, row->used[row->weights.near[b][k]]);
         if (bucket->far)
-            ready = row->lane[0][1] = num_larger(row->lane[0][1], ready) + bucket->carry_in_ns;
+            ready = carry_weights(row, b, ready);
         if (bucket->fetch_ns || !bucket->far)
             ready = row->weight_stream = num_larger(row->weight_stream, ready) + bucket->fetch_ns;
         wait = num_larger(wait, ready);
@@ -126,7 +144,7 @@ static void bring_sums(HomeRow *row, int i)
 /* And they leave, `ready` for it. */
 static void take_sums(HomeRow *row, int b, int64_t ready)
 {
-    const SumsHop *hop = &row->cost->bucket[b].sums;
+    const FarHop *hop = &row->cost->bucket[b].sums;
     for (int near = 0; near < (int)row->home && hop->bytes; near++) {
         ready = row->lane[near][0] = num_larger(row->lane[near][0], ready) + hop->out_ns[near];
         row->left[b] = near == 0 ? ready : row->left[b];
@@ -224,12 +242,14 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
         for (int in = 0; in < 2; in++)
             row.lane[m][in] -= before->clock;
     row.used = ARENA_ARRAY(scratch, int64_t, n + 1);
+    row.passed = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.scattered = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.came = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.left = ARENA_ARRAY(scratch, int64_t, n + 1);
     row.homed = ARENA_ARRAY(scratch, int64_t, n + 1);
     for (int b = 0; b < n; b++) {
         row.used[b] = before->used[b] - before->clock;
+        row.passed[b] = before->passed[b] - before->clock;
         row.scattered[b] = before->scattered[b] - before->clock;
         row.came[b] = before->came[b] - before->clock;
         row.left[b] = before->left[b] - before->clock;
@@ -238,27 +258,40 @@ static HomeRow row_behind(Arena *scratch, const HomeRow *before, PartKind part)
     return row;
 }
 
+/* Lanes that nothing has ever run on. */
+static void clear_lanes(int64_t lane[MEMORY_COUNT][2])
+{
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        for (int in = 0; in < 2; in++)
+            lane[m][in] = INT64_MIN / 4;
+}
+
 /* A row of `part` before which nothing has run. */
 static HomeRow first_row(Arena *scratch, const Family *family, const StageCost *cost,
                          const Ends *ends, int end, PartKind part)
 {
     int64_t bytes, sums_bytes[MEMORY_COUNT];
-    return (HomeRow){.cost = cost,
-                     .ends = ends,
-                     .weights = area_place(scratch, family, cost, end, true, &bytes),
-                     .gradients = area_place(scratch, family, cost, end, false, &bytes),
-                     .sums = area_place_sums(scratch, family, cost, end, sums_bytes),
-                     .home = family->memory[KEPT_GRADIENTS],
-                     .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                     .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                     .homed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                     .part = part,
-                     .forward = part == PART_F,
-                     .adds = part == PART_B || part == PART_W,
-                     .spill = spill_run_new(scratch, family, ends->begin, end),
-                     .micros = family->order->micros,
-                     .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
-                     .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    HomeRow row = {.cost = cost,
+                   .ends = ends,
+                   .weights = area_place(scratch, family, cost, end, true, &bytes),
+                   .between = area_place_between(scratch, family, cost, end, &bytes),
+                   .gradients = area_place(scratch, family, cost, end, false, &bytes),
+                   .sums = area_place_sums(scratch, family, cost, end, sums_bytes),
+                   .home = family->memory[KEPT_GRADIENTS],
+                   .weight_home = family->memory[KEPT_WEIGHTS],
+                   .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                   .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                   .homed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                   .passed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                   .part = part,
+                   .forward = part == PART_F,
+                   .adds = part == PART_B || part == PART_W,
+                   .spill = spill_run_new(scratch, family, ends->begin, end),
+                   .micros = family->order->micros,
+                   .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
+                   .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    clear_lanes(row.lane);
+    return row;
 }
 
 static bool any_cut(const StageCost *cost)
@@ -316,6 +349,13 @@ static void run_rows(Arena *scratch, const HomeRow *begun, int begin, int end,
     run_row(&first, true, begin, end, own[PART_F], ret_late[PART_F]);
     HomeRow back = row_behind(scratch, &first, PART_B);
     run_row(&back, true, begin, end, own[PART_B], ret_late[PART_B]);
+    /* files are read ahead as far as there is room: until that is so as in every row */
+    for (int k = 2; k < first.micros && k < 6 && first.weight_home == MEMORY_NVME; k++) {
+        first = row_behind(scratch, &back, PART_F);
+        run_row(&first, true, begin, end, own[PART_F], ret_late[PART_F]);
+        back = row_behind(scratch, &first, PART_B);
+        run_row(&back, true, begin, end, own[PART_B], ret_late[PART_B]);
+    }
     ret[PART_F] = row_behind(scratch, &back, PART_F);
     run_row(&ret[PART_F], true, begin, end, own[PART_F], ret_late[PART_F]);
     for (int part = 0; part < PART_COUNT; part++)
@@ -346,6 +386,8 @@ static void run_rows(Arena *scratch, const HomeRow *begun, int begin, int end,
 void stage_add_homes(const Family *family, int begin, int end, bool turns,
                      int64_t *const own[PART_COUNT], StageCost *cost)
 {
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        cost->lane_ns[m] = INT64_MIN / 4;
     if (!any_cut(cost) && family->memory[KEPT_SAVED] == MEMORY_HBM)
         return;
     Arena *scratch = arena_new("homes");
@@ -358,15 +400,19 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
                      .spill = spill_run_new(scratch, family, begin, end),
                      .micros = family->order->micros,
                      .home = family->memory[KEPT_GRADIENTS],
+                     .weight_home = family->memory[KEPT_WEIGHTS],
+                     .passed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .came = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .left = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .homed = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .used = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1),
                      .scattered = ARENA_ARRAY(scratch, int64_t, cost->buckets + 1)};
+    clear_lanes(first.lane);
     bool pairs = false;
     for (int s = 0; s < family->order->stages; s++)
         pairs = pairs || family->order->pairs[s];
     first.weights = area_place(scratch, family, cost, end, true, &cost->fetched_bytes);
+    first.between = area_place_between(scratch, family, cost, end, &cost->between_bytes);
     first.gradients = area_place(scratch, family, cost, end, false, &cost->buffer_bytes);
     first.sums = area_place_sums(scratch, family, cost, end, cost->sums_bytes);
     HomeRow row[PART_COUNT], rest[PART_COUNT];
@@ -378,18 +424,35 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         bool forward = part == PART_F;
         HomeRow next = row_behind(scratch, &row[part], (PartKind)part);
         run_row(&next, false, begin, end, own[part], again);
+        if (first.weight_home == MEMORY_NVME) { /* what it found was read long before */
+            next = row_behind(scratch, &next, (PartKind)part);
+            run_row(&next, false, begin, end, own[part], again);
+        }
         cost->ns[part] += rest[part].stall + rest[part].fold + rest[part].copied;
         cost->copied_ns[part] = rest[part].copied;
         cost->stall_ns[part] = rest[part].stall;
         cost->fold_ns = num_larger(cost->fold_ns, row[part].fold);
         cost->gap_ns[BEGINS_STAGE][part] =
             fetches_of(cost, &ends, forward, forward ? begin : end - 1);
+        if (first.weight_home == MEMORY_NVME) { /* nothing has been read ahead */
+            HomeRow cold = first_row(scratch, family, cost, &ends, end, (PartKind)part);
+            run_row(&cold, false, begin, end, own[part], again);
+            cost->gap_ns[BEGINS_STAGE][part] =
+                num_larger(cost->gap_ns[BEGINS_STAGE][part], cold.clock - rest[part].clock);
+        }
         cost->gap_ns[turns && !forward ? BEGINS_OWN : BEGINS_THERE][part] =
             num_larger(row[part].clock - rest[part].clock, 0);
         cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - rest[part].clock, 0);
         cost->waits = true;
     }
     PartKind adds = family->deck->key.split ? PART_W : PART_B;
+    HomeRow last = row_behind(scratch, &rest[adds], adds); /* as one behind it finds things */
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        cost->lane_ns[m] = last.lane[m][1];
+    if (first.weight_home != MEMORY_HBM)
+        area_find_behind(&first.weights, last.used, cost, MEMORY_HBM);
+    if (first.weight_home == MEMORY_NVME)
+        area_find_behind(&first.between, last.passed, cost, MEMORY_DRAM);
     for (int b = 0; b < cost->buckets; b++) {
         StageBucket *bucket = &cost->bucket[b];
         int at = bucket->close_link - begin;

@@ -12,6 +12,7 @@ typedef struct Lanes {
     int64_t clock[MEMORY_COUNT][2]; /* of each memory's lanes, out of it and into it */
     int64_t *end[MEMORY_COUNT][2];  /* of each bucket's hops */
     int64_t *stepped;               /* when each bucket has been updated */
+    int64_t *carried[2];            /* and its weights have left the device, and host memory */
 } Lanes;
 
 static void run_hop(Lanes *lanes, const Hop *hop)
@@ -37,16 +38,34 @@ static void run_hop(Lanes *lanes, const Hop *hop)
     lanes->end[near][hop->in][b] = *clock;
 }
 
-/* Weights to their update, on the lane of the device, or back. */
-static int64_t run_carry(Lanes *lanes, bool in, int64_t ns, int64_t ready)
+/* Weights to their update, through places that rows and earlier buckets have left; when they are
+ * there. */
+static int64_t carry_in(Lanes *lanes, Memory home, int b, int64_t rows)
 {
-    int64_t *clock = &lanes->clock[MEMORY_HBM][in];
-    *clock = num_larger(*clock, ready) + ns;
-    return *clock;
+    const StageBucket *bucket = lanes->bucket[b];
+    int64_t ready = 0;
+    for (int near = (int)home - 1; near >= 0; near--) {
+        int64_t *clock = &lanes->clock[near][true];
+        ready = num_larger(ready, rows + bucket->free_ns[near]);
+        if (bucket->behind[near])
+            ready = num_larger(ready, lanes->carried[near][b - bucket->behind[near]]);
+        ready = *clock = num_larger(*clock, ready) + bucket->carry.in_ns[near];
+    }
+    return ready;
+}
+
+static void carry_out(Lanes *lanes, Memory home, int b)
+{
+    int64_t ready = lanes->stepped[b];
+    for (int near = 0; near < (int)home; near++) {
+        int64_t *clock = &lanes->clock[near][false];
+        ready = *clock = num_larger(*clock, ready) + lanes->bucket[b]->carry.out_ns[near];
+        lanes->carried[near][b] = ready;
+    }
 }
 
 /* Far gradients come, one memory after the other; when they are there. */
-static int64_t run_sums(Lanes *lanes, Memory home, const SumsHop *hop, int64_t ready)
+static int64_t run_sums(Lanes *lanes, Memory home, const FarHop *hop, int64_t ready)
 {
     for (int near = (int)home - 1; hop->bytes && near >= 0; near--) {
         int64_t *clock = &lanes->clock[near][true];
@@ -64,8 +83,9 @@ static void run_hops(Lanes *lanes, int at, bool in)
 }
 
 int64_t stage_update_end(const Family *family, const StageBucket *const *bucket, int n,
-                         int64_t begin, int64_t *ret_stepped)
+                         const UpdateStart *start, int64_t *ret_stepped)
 {
+    Memory weights = family->memory[KEPT_WEIGHTS];
     Arena *scratch = arena_new("hops");
     Memory *home = ARENA_ARRAY(scratch, Memory, n + 1);
     for (int b = 0; b < n; b++)
@@ -77,21 +97,25 @@ int64_t stage_update_end(const Family *family, const StageBucket *const *bucket,
     for (int m = 0; m < MEMORY_COUNT; m++)
         for (int in = 0; in < 2; in++)
             lanes.end[m][in] = ARENA_ARRAY(scratch, int64_t, n + 1);
-    int64_t compute = begin, gather = begin;
+    for (int m = 0; m < 2; m++)
+        lanes.carried[m] = ARENA_ARRAY(scratch, int64_t, n + 1);
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        lanes.clock[m][true] = start->lane[m];
+    int64_t begin = start->begin, compute = begin, gather = begin;
     run_hops(&lanes, NONE, true);
     for (int b = 0; b < n; b++) {
         run_hops(&lanes, b, true);
         if (home[b] != MEMORY_HBM)
             compute = num_larger(compute, lanes.end[MEMORY_HBM][true][b]);
         if (bucket[b]->far)
-            compute = num_larger(compute, run_carry(&lanes, true, bucket[b]->carry_in_ns, begin));
+            compute = num_larger(compute, carry_in(&lanes, weights, b, start->rows));
         compute = num_larger(compute, run_sums(&lanes, family->memory[KEPT_GRADIENTS],
                                                &bucket[b]->last_sums, begin));
         compute += bucket[b]->update_ns;
         lanes.stepped[b] = compute;
         run_hops(&lanes, b, false);
         if (bucket[b]->far)
-            run_carry(&lanes, false, bucket[b]->carry_out_ns, compute);
+            carry_out(&lanes, weights, b);
         if (bucket[b]->gather_ns)
             gather = num_larger(gather, compute) + bucket[b]->gather_ns;
     }
@@ -125,7 +149,7 @@ int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, c
         order[at] = b;
     }
     for (int k = 0; k < n; k++) {
-        const SumsHop *hop = &bucket[order[k]]->last_sums;
+        const FarHop *hop = &bucket[order[k]]->last_sums;
         int64_t end = ready[order[k]];
         for (int near = 0; hop->bytes && near < (int)home; near++) {
             int64_t *clock = &lanes.clock[near][false];
@@ -143,17 +167,35 @@ int64_t stage_norm_end(const Family *family, const StageBucket *const *bucket, c
 
 /* ---- bytes ---- */
 
-static SumsHop sums_hop(const Family *family, int64_t elements)
+/* So many bytes between the device and the memory behind it, and in memories behind that. */
+static FarHop far_hop(const Family *family, Memory home, int64_t bytes, int64_t behind)
 {
     const Cluster *cluster = family->problem->cluster;
-    Memory home = family->memory[KEPT_GRADIENTS];
-    SumsHop hop = {
-        .bytes = gradient_bytes(home, elements, dtype_bytes(family->pricer.recipe->gradient))};
+    FarHop hop = {.bytes = bytes};
     for (int near = 0; near < (int)home; near++) {
-        hop.in_ns[near] = price_copy(cluster, (Memory)(near + 1), (Memory)near, hop.bytes);
-        hop.out_ns[near] = price_copy(cluster, (Memory)near, (Memory)(near + 1), hop.bytes);
+        int64_t own = near == MEMORY_HBM ? bytes : behind;
+        hop.in_ns[near] = price_copy(cluster, (Memory)(near + 1), (Memory)near, own);
+        hop.out_ns[near] = price_copy(cluster, (Memory)near, (Memory)(near + 1), own);
     }
     return hop;
+}
+
+static FarHop sums_hop(const Family *family, int64_t elements)
+{
+    Memory home = family->memory[KEPT_GRADIENTS];
+    int64_t bytes = carried_bytes(home, elements, dtype_bytes(family->pricer.recipe->gradient));
+    return far_hop(family, home, bytes, bytes);
+}
+
+void stage_put_carry(const Family *family, StageBucket *bucket, StageCost *cost)
+{
+    Memory home = family->memory[KEPT_WEIGHTS];
+    int64_t elements = bucket->elements / list_extent(&family->mesh, &bucket->group->weight_share);
+    int64_t bytes = elements * dtype_bytes(family->pricer.recipe->weight),
+            behind = carried_bytes(home, bytes, 1);
+    bucket->far = true;
+    bucket->carry = far_hop(family, home, bytes, behind);
+    cost->far_weight_bytes += behind;
 }
 
 void stage_put_sums(const Family *family, StageBucket *bucket, StageCost *cost)

@@ -173,7 +173,8 @@ static bool is_infinity(const Look *look, Str *says)
 
 static bool is_carried(const Look *look, Str *says)
 {
-    return lives_in(look, KEPT_WEIGHTS, MEMORY_DRAM, says);
+    return lives_in(look, KEPT_WEIGHTS, MEMORY_DRAM, says) ||
+           lives_in(look, KEPT_WEIGHTS, MEMORY_NVME, says);
 }
 
 static bool is_summed(const Look *look, Str *says)

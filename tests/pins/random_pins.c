@@ -116,8 +116,8 @@ static void draw_flow(Draw *d, Rng *aside, int stages, int sequences)
                            each ? "pipedream" : "2bw", rest);
     for (int k = 0; k < 3; k++)
         if (rng_draw(aside, 3) == 0)
-            put_pin(d, arena_printf(d->arena, "%s%s", away[k],
-                                    k == 2 || rng_draw(aside, 2) ? "dram" : "nvme"));
+            put_pin(d,
+                    arena_printf(d->arena, "%s%s", away[k], rng_draw(aside, 2) ? "dram" : "nvme"));
     d->batch = sequences * (each ? 1 : stages + (int)rng_draw(aside, 2));
     d->flows = true;
 }
@@ -164,9 +164,9 @@ static void draw_pins(Draw *d)
     if (pairs && rng_draw(&aside, 2))
         put_number(d, "braid", 1);
     static const char *const away[] = {"activation_home=dram", "activation_home=nvme",
-                                       "weight_home=dram"};
+                                       "weight_home=dram", "weight_home=nvme"};
     if (pairs && rng_draw(&aside, 3) == 0)
-        put_pin(d, away[rng_draw(&aside, 3)]);
+        put_pin(d, away[rng_draw(&aside, 4)]);
     int64_t batch = (int64_t)mbs * dp * (1 + draw(d, 2) * draw(d, 3));
     d->batch = d->flows ? d->batch : batch;
     d->sequence = tp * cp * (1 + draw(d, 3));
@@ -185,7 +185,7 @@ static void draw_ranges(Draw *d, int ranks, bool cut)
 {
     static const char *const again[] = {"none", "full", "selective", "attention+norm"};
     static const char *const homes[] = {
-        ":weight_home=dram",    ":gradient_home=dram",  ":weight_home=dram:gradient_home=nvme",
+        ":weight_home=dram",    ":gradient_home=dram",  ":weight_home=nvme:gradient_home=nvme",
         ":optimizer_home=dram", ":optimizer_home=nvme", ":activation_home=dram",
         ":activation_home=hbm"};
     int layers = models[d->model].layers, n = chance(d, 40) ? 1 + draw(d, 2) : 0;

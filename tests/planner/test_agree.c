@@ -294,10 +294,13 @@ static const Case far[] = {
     {"llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16", "tp=8,sp=1,zero=1,optimizer_home=nvme"},
     {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16",
      "tp=2,sp=1,dp=4,pp=2,zero=1,optimizer_home=dram,activation_home=nvme"},
-    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,weight_home=dram"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,weight_home=nvme"},
+    {"llama-10m", "host", 2, 8, 128, "fp32", "pp=2,schedule=gpipe,weight_home=nvme"},
     {"llama-10m", "host", 2, 8, 128, "bf16", "dp=2,zero=3,weight_home=dram"},
     {"llama-3-8b", "dgx-h100", 32, 64, 4096, "bf16",
-     "dp=32,zero=3,recompute=full,weight_home=dram"},
+     "dp=32,zero=3,recompute=full,weight_home=nvme"},
+    {"llama-3-8b", "dgx-h100", 8, 64, 8192, "bf16",
+     "tp=8,sp=1,mbs=4,weight_home=nvme,optimizer_home=nvme"},
     {"llama-3-8b", "dgx-h100", 8, 8, 8192, "bf16",
      "dp=8,zero=3,recompute=full,weight_home=dram,optimizer_home=dram"},
     {"llama-10m", "host", 4, 8, 128, "fp32 muon",
@@ -346,6 +349,10 @@ static void test_far_homes_agree(void **state)
             assert_int_equal(bytes.gradients, stage->group_bytes[1]);
             if (made.plan->memory[KEPT_WEIGHTS] != MEMORY_HBM && stage->delay > 0)
                 assert_true(bytes.far[MEMORY_DRAM] >= stage->versions.stride * stage->versions.n);
+            for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) /* slots of state are not counted */
+                if (made.plan->memory[KEPT_WEIGHTS] == MEMORY_NVME &&
+                    made.plan->memory[KEPT_STATE] == MEMORY_HBM)
+                    assert_int_equal(bytes.far[m], stage->far_bytes[m]);
             assert_true(bytes.all >= stage->arena_bytes);
             assert_true(off(bytes.all, stage->arena_bytes) < 0.07); /* rings of GPipe's edges */
             Memory home = made.plan->memory[KEPT_SAVED];

@@ -294,11 +294,13 @@ static void test_equals_brute_force_with_offload(void **state)
             Dice same = rng;
             Arena *arena = arena_new("far");
             Problem *problem = problem_random(arena, far ? &rng : &same, 6);
-            problem->cluster->store[MEMORY_DRAM] = (Store){.bytes = INT64_C(1) << 40,
-                                                           .read_bytes_per_s = INT64_C(40) << 30,
-                                                           .write_bytes_per_s = INT64_C(40) << 30,
-                                                           .latency_ns = 2000};
-            problem->offload = far ? MEMORY_DRAM : MEMORY_HBM;
+            for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+                problem->cluster->store[m] =
+                    (Store){.bytes = INT64_C(1) << 40,
+                            .read_bytes_per_s = INT64_C(40) << (32 - 2 * m),
+                            .write_bytes_per_s = INT64_C(40) << (32 - 2 * m),
+                            .latency_ns = 2000};
+            problem->offload = !far ? MEMORY_HBM : i % 2 ? MEMORY_NVME : MEMORY_DRAM;
             check_equals_brute_force(arena, problem, far ? &tally : &near);
             arena_free(arena);
         }
