@@ -230,6 +230,8 @@ static int64_t place_far_gradients(const Program *program, StageProgram *stage, 
  * their buffers are. */
 static void place_between(const Program *program, StageProgram *stage)
 {
+    if (program->plan->memory[KEPT_WEIGHTS] != MEMORY_NVME)
+        return;
     Arena *scratch = arena_new("between");
     Life *life = ARENA_ARRAY(scratch, Life, stage->buckets.n + 1);
     int64_t *offset = ARENA_ARRAY(scratch, int64_t, stage->buckets.n + 1);
