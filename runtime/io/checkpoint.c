@@ -131,21 +131,31 @@ static int64_t state_read(const char *path, uint64_t seed, LpScaler *scaler, con
 static void checkpoint_write(LpSelf *self, int64_t steps_done, const LpState *states, int count);
 static void folder_make(const char *path);
 
+static void folder_try(const char *option, const char *path)
+{
+    char folder[PATH_BYTES] = ".";
+    const char *name = path ? strrchr(path, '/') : NULL;
+    struct stat there;
+    if (path && stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return; /* a device needs no folder */
+    if (name && name - path < PATH_BYTES)
+        snprintf(folder, sizeof folder, "%.*s/", (int)(name - path), path);
+    if (path && access(folder, W_OK) != 0)
+        lp_fail(1, "%s %s: cannot write in %s: %s", option, path, folder, strerror(errno));
+}
+
 /* Where a run will leave its results is tried before the first step, not behind the last. */
 static void outputs_try(const LpSelf *self)
 {
     const LpOptions *options = self->rank.options;
-    char folder[PATH_BYTES] = ".";
     struct stat there;
     if (self->rank.index != 0)
         return;
     if (options->save && stat(options->save, &there) == 0 && !S_ISREG(there.st_mode))
         lp_fail(1, "--save %s: it is there, and no file that weights may replace", options->save);
-    const char *name = options->save ? strrchr(options->save, '/') : NULL;
-    if (name && name - options->save < PATH_BYTES)
-        snprintf(folder, sizeof folder, "%.*s/", (int)(name - options->save), options->save);
-    if (options->save && access(folder, W_OK) != 0)
-        lp_fail(1, "--save %s: cannot write in %s: %s", options->save, folder, strerror(errno));
+    folder_try("--save", options->save);
+    folder_try("--dump-grads", options->dump_grads);
+    folder_try("--trace", options->trace);
     if (options->checkpoint) {
         folder_make(options->checkpoint);
         if (access(options->checkpoint, W_OK) != 0)

@@ -146,6 +146,8 @@ resume() {
     run 1 60 full 4 virtual --steps 3 --quiet --log log --save kept/w.safetensors
     says 'cannot write kept/w.safetensors: File too large'
     [ "$(ls kept | tr '\n' ' ')" = "bad step-000000000010 " ] || die "left of a full disk: $(ls kept)"
+    run 1 60 train 2 virtual --trace nowhere/t --log log
+    says '(stage 0): --trace nowhere/t: cannot write in nowhere/: No such file'
     # The word of an earlier run is none of this one's.
     echo 'an older failure' > log/failure
     export LP_ARENA=4000000000000000
