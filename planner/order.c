@@ -336,6 +336,7 @@ static void fill_slots(Arena *scratch, Order *order)
 static void find_begins(Order *order)
 {
     OrderRow *before[MAX_STAGES] = {NULL};
+    int alike[MAX_STAGES] = {0};
     for (int i = 0; i < order->n; i++) {
         OrderRow *row = &order->row[i];
         OrderRow *last = before[row->stage];
@@ -350,6 +351,10 @@ static void find_begins(Order *order)
             order->turns[row->chunk]++;
             row->begins = BEGINS_OWN;
         }
+        bool same = last && (last->part == PART_F) == (row->part == PART_F);
+        alike[row->stage] = same ? alike[row->stage] + 1 : 1;
+        if (alike[row->stage] > order->alike[row->chunk])
+            order->alike[row->chunk] = alike[row->stage];
         before[row->stage] = row;
     }
     for (int i = 0; i < order->n; i++) {
@@ -378,6 +383,7 @@ Order *order_new(Arena *arena, ScheduleKind kind, const Schedule *schedule)
     order->row = ARENA_ARRAY(arena, OrderRow, 3 * order->chunks * order->runs);
     order->last = ARENA_ARRAY(arena, int32_t, order->chunks);
     order->turns = ARENA_ARRAY(arena, int, order->chunks);
+    order->alike = ARENA_ARRAY(arena, int, order->chunks);
     order->all = ARENA_ARRAY(arena, PathChunk, order->chunks);
     order->pairs = ARENA_ARRAY(arena, bool, order->stages);
     order->meets = ARENA_ARRAY(arena, bool, order->chunks);

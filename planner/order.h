@@ -47,6 +47,8 @@ typedef struct Order {
     bool splits;          /* some backward is in two parts */
     OrderRow *row;        /* in an order that respects all dependencies */
     int *turns;           /* per chunk: whole backwards that are the next row after their forward */
+    int *alike;           /* per chunk: most rows behind each other that one of its is the last of,
+                             all forwards or none */
     PathChunk *all;       /* per chunk: its rows and their gaps behind others, without pairs */
     int32_t *last;        /* per chunk: the last row that adds to its gradients */
     int *slots[RING_COUNT]; /* per chunk: slots that suffice whatever the lengths of rows are */

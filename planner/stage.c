@@ -405,12 +405,18 @@ static Offsets fill_lengths(Arena *scratch, const Family *family, int begin, int
     return offset;
 }
 
+/* The chunk that speaks for one that ends there: the last for itself, the first for the others. */
+static int speaks_for(const Family *family, int end)
+{
+    return end == links_of(family) ? family->order->chunks - 1 : 0;
+}
+
 /* Does a whole backward of a chunk that ends there follow at once upon its forward? As most of its
- * rows do; the last chunk speaks for itself, the first for the others. */
+ * rows do. */
 static bool chunk_turns(const Family *family, int end)
 {
     const Order *order = family->order;
-    int chunk = end == links_of(family) ? order->chunks - 1 : 0;
+    int chunk = speaks_for(family, end);
     return 2 * order->turns[chunk] > order->runs;
 }
 
@@ -432,7 +438,8 @@ static StageCost *make_cost(Family *family, int begin, int end, bool together)
     cost->bucket = ARENA_ARRAY(family->arena, StageBucket, groups + 1);
     for (int g = 0; g < made.n; g++)
         cut_group(family, &made.at[g], begin, end, cost);
-    stage_add_homes(family, begin, end, chunk_turns(family, end), offset.adds, cost);
+    stage_add_homes(family, begin, end, chunk_turns(family, end),
+                    family->order->alike[speaks_for(family, end)], offset.adds, cost);
     cost->state_bytes = cost->home_bytes[MEMORY_HBM] +
                         state_slots_bytes(family, cost->far_buckets, cost->field_bytes);
     time_buckets(cost, begin, end);

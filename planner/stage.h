@@ -152,9 +152,9 @@ const Group *stage_flat_group(Family *family, const Group *like, bool whole, int
 /* Length of a flat path on `count` elements of `width` bytes, as the walk issues its moves. */
 int64_t stage_flat_ns(const Family *family, const Path *path, int64_t count, int width);
 /* Buffers of buckets that are whole for a while, and the rows that wait for them: fills the bytes,
- * lengthens ns, and moves the readiness of buckets. turns: as OrderRow.turns. own: per part, what
- * each link adds to a row. */
-void stage_add_homes(const Family *family, int begin, int end, bool turns,
+ * lengthens ns, and moves the readiness of buckets. turns: as OrderRow.turns; alike: so many rows
+ * of one direction follow each other. own: per part, what each link adds to a row. */
+void stage_add_homes(const Family *family, int begin, int end, bool turns, int alike,
                      int64_t *const own[PART_COUNT], StageCost *cost);
 
 /* Two rows in one: a forward of a run of links, and a part of the backward of another or of the

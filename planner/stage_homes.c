@@ -383,7 +383,25 @@ static void run_rows(Arena *scratch, const HomeRow *begun, int begin, int end,
     }
 }
 
-void stage_add_homes(const Family *family, int begin, int end, bool turns,
+/* Of rows of one part behind each other, how long those behind the first take, on average: some of
+ * what hops of saved values take shows only when all their places are full. */
+static int64_t length_anew(Arena *scratch, const HomeRow *first, int begin, int end, int alike,
+                           const int64_t *own)
+{
+    enum { MOST = 8 };
+    int rows = !first->spill || alike < 3 ? 1 : alike > MOST ? MOST - 1 : alike - 1;
+    int read = first->weight_home == MEMORY_NVME; /* what the next one finds was read long before */
+    int64_t sum = 0, *late = ARENA_ARRAY(scratch, int64_t, end - begin);
+    HomeRow next = *first;
+    for (int i = 0; i < read + rows; i++) {
+        next = row_behind(scratch, &next, first->part);
+        run_row(&next, false, begin, end, own, late);
+        sum += i < read ? 0 : next.clock;
+    }
+    return sum / rows;
+}
+
+void stage_add_homes(const Family *family, int begin, int end, bool turns, int alike,
                      int64_t *const own[PART_COUNT], StageCost *cost)
 {
     for (int m = 0; m < MEMORY_COUNT; m++)
@@ -422,12 +440,7 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
     (pairs ? run_alike : run_rows)(scratch, &first, begin, end, own, row, rest, late);
     for (int part = 0; part < PART_COUNT; part++) {
         bool forward = part == PART_F;
-        HomeRow next = row_behind(scratch, &row[part], (PartKind)part);
-        run_row(&next, false, begin, end, own[part], again);
-        if (first.weight_home == MEMORY_NVME) { /* what it found was read long before */
-            next = row_behind(scratch, &next, (PartKind)part);
-            run_row(&next, false, begin, end, own[part], again);
-        }
+        int64_t anew = length_anew(scratch, &row[part], begin, end, alike, own[part]);
         cost->ns[part] += rest[part].stall + rest[part].fold + rest[part].copied;
         cost->copied_ns[part] = rest[part].copied;
         cost->stall_ns[part] = rest[part].stall;
@@ -442,7 +455,7 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns,
         }
         cost->gap_ns[turns && !forward ? BEGINS_OWN : BEGINS_THERE][part] =
             num_larger(row[part].clock - rest[part].clock, 0);
-        cost->gap_ns[BEGINS_ANEW][part] = num_larger(next.clock - rest[part].clock, 0);
+        cost->gap_ns[BEGINS_ANEW][part] = num_larger(anew - rest[part].clock, 0);
         cost->waits = true;
     }
     PartKind adds = family->deck->key.split ? PART_W : PART_B;

@@ -290,7 +290,7 @@ static const Case far[] = {
     {"llama-10m", "host", 4, 16, 128, "fp32",
      "pp=4,schedule=zbh1,activation_home=dram,0-3:activation_home=hbm"},
     {"gpt2", "dgx-h100", 8, 64, 1024, "bf16",
-     "dp=2,pp=4,mbs=4,schedule=gpipe,1-2:activation_home=dram,7:activation_home=dram"},
+     "dp=2,pp=4,mbs=4,schedule=gpipe,1-3:activation_home=dram,7-:activation_home=dram"},
     {"llama-3-8b", "dgx-h100", 8, 64, 4096, "bf16", "tp=8,sp=1,zero=1,optimizer_home=nvme"},
     {"qwen2.5-7b", "dgx-h100", 16, 32, 4096, "bf16",
      "tp=2,sp=1,dp=4,pp=2,zero=1,optimizer_home=dram,activation_home=nvme"},
