@@ -112,9 +112,12 @@ static void put_memory(Arena *arena, Str *text, const Program *program, const Pr
 {
     Figures figures = figures_of(program);
     str_put(text, "Memory of a rank:\n");
-    figures_put(text, &figures,
-                arena_printf(arena, "the image touched %lld of its %lld",
-                             (long long)report->touched_bytes, (long long)report->layout_bytes));
+    const char *touched[MEMORY_COUNT];
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        touched[m] =
+            arena_printf(arena, "the image touched %lld of its %lld",
+                         (long long)report->touched_bytes[m], (long long)report->layout_bytes[m]);
+    figures_put(text, &figures, touched);
 }
 
 static char *report_json(Arena *arena, const Program *program, const ProveReport *report,

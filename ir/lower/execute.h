@@ -88,5 +88,7 @@ const char *machine_equivalent(const Machine *machine, const Mutation *mutation)
 /* Bytes of an arena that the last run touched, the most of any rank of the stage (the high-water
  * mark). */
 int64_t machine_touched(const Machine *machine, int stage, Memory memory);
+/* Bytes that the layout gives that arena. */
+int64_t machine_laid_out(const Machine *machine, int stage, Memory memory);
 
 #endif

@@ -13,6 +13,10 @@ Figures figures_of(const Program *program)
     for (int s = 1; s < program->stages; s++)
         if (program->stage[s].arena_bytes > program->stage[figures.stage].arena_bytes)
             figures.stage = s;
+    for (int s = 0; s < program->stages; s++)
+        for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+            if (program->stage[s].far_bytes[m] > figures.far_bytes[m])
+                figures.far_bytes[m] = program->stage[s].far_bytes[m];
     const json_t *predicted = program->plan->predicted, *line;
     figures.layout_bytes = program->stage[figures.stage].arena_bytes;
     figures.searched_bytes = listed(predicted, "peak_bytes", figures.stage);
@@ -42,7 +46,14 @@ static void put_outside(Str *text, const Figures *figures)
     }
 }
 
-void figures_put(Str *text, const Figures *figures, const char *touched)
+static void put_touched(Str *text, const char *const *touched, Memory memory)
+{
+    if (touched)
+        str_putf(text, "; %s", touched[memory]);
+    str_putc(text, '\n');
+}
+
+void figures_put(Str *text, const Figures *figures, const char *const touched[MEMORY_COUNT])
 {
     str_put(text, "  searched ");
     if (figures->searched_bytes == NONE)
@@ -52,8 +63,16 @@ void figures_put(Str *text, const Figures *figures, const char *touched)
                  (long long)figures->searched_bytes, figures->stage,
                  figures->searched_bytes == figures->layout_bytes ? ": the layout's to the byte"
                                                                   : "");
-    str_putf(text, "  layout   %lld bytes, the arena that the trainer asks for%s%s\n",
-             (long long)figures->layout_bytes, touched ? "; " : "", touched ? touched : "");
+    str_putf(text, "  layout   %lld bytes, the arena that the trainer asks for",
+             (long long)figures->layout_bytes);
+    put_touched(text, touched, MEMORY_HBM);
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++) {
+        if (figures->far_bytes[m] == 0)
+            continue;
+        str_putf(text, "  in %s  %lld bytes behind the arena", memory_text[m],
+                 (long long)figures->far_bytes[m]);
+        put_touched(text, touched, (Memory)m);
+    }
     str_put(text, "  outside  ");
     if (figures->outside_bytes == NONE) {
         str_put(text, "no figure: this plan's file has none\n");
@@ -75,5 +94,8 @@ json_t *figures_json(const Figures *figures)
     json_object_set_new(object, "searched", known(figures->searched_bytes));
     json_object_set_new(object, "layout", known(figures->layout_bytes));
     json_object_set_new(object, "outside", known(figures->outside_bytes));
+    for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
+        if (figures->far_bytes[m] > 0)
+            json_object_set_new(object, memory_text[m], json_integer(figures->far_bytes[m]));
     return object;
 }

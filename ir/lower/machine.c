@@ -314,6 +314,11 @@ double machine_norm2(const Machine *machine, int round)
     return machine->norm2[round];
 }
 
+int64_t machine_laid_out(const Machine *machine, int stage, Memory memory)
+{
+    return memory_elements(&machine->program->stage[stage], memory) * WIDTH;
+}
+
 int64_t machine_touched(const Machine *machine, int stage, Memory memory)
 {
     int64_t most = 0;

@@ -238,11 +238,22 @@ static void count_reach(const Program *program, ProveReport *report)
                 op[step->body->graph->nodes.at[step->inst->node[i]].op] = true;
         }
         arena_free(scratch);
-        if (program->stage[s].arena_bytes > report->layout_bytes)
-            report->layout_bytes = program->stage[s].arena_bytes;
     }
     for (int i = 0; i < OP_COUNT; i++)
         report->reached_ops += op[i];
+}
+
+static void count_memory(const Machine *machine, ProveReport *report)
+{
+    for (int s = 0; s < report->stages; s++)
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            int64_t touched = machine_touched(machine, s, (Memory)m);
+            int64_t layout = machine_laid_out(machine, s, (Memory)m);
+            if (touched > report->touched_bytes[m])
+                report->touched_bytes[m] = touched;
+            if (layout > report->layout_bytes[m])
+                report->layout_bytes[m] = layout;
+        }
 }
 
 static bool run_mutations(Arena *arena, Machine *machine, const Trial *trial, double tolerance,
@@ -316,9 +327,7 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
     for (int order = 0; order <= (options->orders > 0); order++)
         compare(evaluating, &trial, (uint64_t)order, NULL, options->tolerance, ret);
     ret->evaluates = false;
-    for (int s = 0; s < image->stages; s++)
-        if (machine_touched(machine, s, MEMORY_HBM) > ret->touched_bytes)
-            ret->touched_bytes = machine_touched(machine, s, MEMORY_HBM);
+    count_memory(machine, ret);
     count_reach(program, ret);
     if (!ret->fault && trial.norm[0] < 1e-9)
         ret->fault = "the image has no gradient: to be equal says nothing";

@@ -26,12 +26,13 @@ typedef struct ProveReport {
     double max_error;  /* over loss, norm and every parameter after every round and order */
     const char *worst; /* where */
     const char *fault; /* deadlock or mismatch, or NULL */
-    int ranks, stages, micros, steps;    /* of the image; Steps of all ranks */
-    int params, rounds;                  /* optimizer steps */
-    bool clips, flows;                   /* gradients are clipped; steps flow into each other */
-    bool empty_row;                      /* of a step: without tokens */
-    bool evaluates;                      /* the run at work has evaluations between its steps */
-    int64_t touched_bytes, layout_bytes; /* high-water mark and arena of the worst stage */
+    int ranks, stages, micros, steps; /* of the image; Steps of all ranks */
+    int params, rounds;               /* optimizer steps */
+    bool clips, flows;                /* gradients are clipped; steps flow into each other */
+    bool empty_row;                   /* of a step: without tokens */
+    bool evaluates;                   /* the run at work has evaluations between its steps */
+    int64_t touched_bytes[MEMORY_COUNT], layout_bytes[MEMORY_COUNT]; /* high-water mark and arena of
+                                                                       each memory, worst stage */
     int tried, caught, equivalent;
     VEC(MutationReport) mutations;
     int reached_ops; /* distinct ops executed */

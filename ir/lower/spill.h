@@ -15,10 +15,11 @@
  * for the same hop.
  *
  * Where backward follows at once upon the forward of its micro-batch, the last blocks of a chunk
- * stay where they are (`Entry.stays`); in an evaluation all do, for nobody reads them. Where a
- * forward and a backward of one chunk run as one row, the places of either are their own, and no
- * block stays. What I makes for W stays on the device, for it does not live long; so does what
- * waits at the edge of a chunk. (Rhu et al., vDNN, 2016; Ren et al., ZeRO-Offload, 2021.) */
+ * stay where they are (`Entry.stays`): their place in the far ring is not touched; in an evaluation
+ * all do, for nobody reads them. Where a forward and a backward of one chunk run as one row, the
+ * places of either are their own, and no block stays. What I makes for W stays on the device, for
+ * it does not live long; so does what waits at the edge of a chunk. (Rhu et al., vDNN, 2016; Ren et
+ * al., ZeRO-Offload, 2021.) */
 #ifndef LPLAN_IR_LOWER_SPILL_H
 #define LPLAN_IR_LOWER_SPILL_H
 
