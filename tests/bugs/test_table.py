@@ -18,30 +18,6 @@ IDS = [f"T{n:02}" for n in range(1, 56)]
 ABSENT = {
     "T39": "cannot happen: the norm is summed before the optimizer begins, nothing is rolled back",
 }
-# Pins and options that tell whether a feature is there; the row's own test comes with the feature, and until
-# it is named in ELSEWHERE the line says that it is missing.
-WAITS = {
-    "T30": ("fp16 with a loss scale", ["--recipe", "fp16"]),
-    "T49": ("bf16 trainers", None),
-}
-NAMES = {
-    "T30": "overflow on one rank only",
-    "T49": "norms drift in bf16",
-}
-# Id -> the test that came with the feature, and what in its file is about the row.
-ELSEWHERE = {
-    "T30": ("e2e_numerics", "tests/e2e/test_numerics.py", "check_overflow"),
-    "T49": ("e2e_numerics", "tests/e2e/test_numerics.py", "T49"),
-}
-
-
-def elsewhere(name):
-    """The test of a row that is shown elsewhere, or None while it is not there."""
-    if name not in ELSEWHERE:
-        return None
-    test, path, words = ELSEWHERE[name]
-    file = e2e.ROOT / path
-    return test if file.exists() and words in file.read_text() else None
 
 
 class Table:
@@ -103,32 +79,11 @@ def overlap(shop):
     return ["dp=4,tp=2"], 1, 1
 
 
-def is_there(shop, flags):
-    """Does `plan` know these flags?"""
-    if flags is None:
-        return False
-    model = shop.path / "tiny.json"
-    model.write_text(json.dumps(trainers.LLAMA))
-    ranks = 2 if "cp=2" in flags[-1] else 1
-    result = e2e.lplan("plan", model, e2e.HOST, "--gpus", ranks, "--global-batch", 4, "--seq", 16, *flags,
-                       "-o", shop.path / "there.json", "--quiet", code=None)
-    return result.returncode == 0
-
-
-def absent(table, shop):
+def absent(table):
     for name, why in ABSENT.items():
         if name in table.lines and table.lines[name]["plans"]:
             table.wrong.append(f"{name} is live, and listed as absent: {why}")
         table.put(name, [], 0, 0, what=why)
-    for name, (what, flags) in WAITS.items():
-        if name in table.lines and table.lines[name]["plans"]:
-            continue
-        if elsewhere(name):
-            table.put(name, [], 0, 0, what=f"{NAMES[name]}: by test {elsewhere(name)}")
-        elif is_there(shop, flags):
-            table.put(name, [], 0, 0, [f"its test, for {what} is there now"], what=NAMES[name])
-        else:
-            table.put(name, [], 0, 0, [what], what=NAMES[name])
 
 
 def part(table, tap, name, what, body):
@@ -140,11 +95,13 @@ def part(table, tap, name, what, body):
 
 TRAINERS = {
     "T23": "buffers reused before their reduction is over",
+    "T30": "overflow on one rank only",
     "T41": "padding of an evaluation that ends unevenly",
     "T42": "an evaluation changes the run it stands in",
     "T43": "resumed under another plan",
     "T44": "samples lost or read twice after a resume",
     "T45": "killed while it saves",
+    "T49": "norms drift in bf16",
     "T51": "unknown devices, wrong numbers of ranks",
     "T53": "layers restored by their number in a stage",
 }
@@ -168,7 +125,7 @@ def main():
             elif not words:
                 table.put(name, [], 0, 0, what=f"{TRAINERS[name]}: by test e2e_bugs")
         if not words:
-            absent(table, shop)
+            absent(table)
     table.say()
 
     def judge():

@@ -30,7 +30,9 @@ PLANS = {
     "stages": {"pp": 4},
     "both": {"pp": 2, "dp": 2},
 }
+NARROW = {"fp16": {"tp": 2, "dp": 2, "zero": 0}, "bf16": PLANS["tensor"]}  # a plan of each recipe
 BATCH, SEQ, EARLY, LATE = 8, 16, 3, 6
+MOST_SEEDS = 50  # of one trainer, whatever others get
 WHOLE = "step-" + "?" * 12 + "/state.json"  # a checkpoint that has its name: no ".part"
 RUN = ["--lr", 3e-3, "--warmup", 2, "--schedule", "constant", "--seed", 5, "--quiet"]
 
@@ -47,8 +49,9 @@ class Trainers:
         """The folder of a plan's trainer, built once."""
         folder = self.shop.path / name
         if not folder.exists():
-            plan = e2e.plan(self.shop.path / "model.json", PLANS[name],
-                            self.shop.path / f"{name}.plan.json", BATCH, SEQ)
+            plan = e2e.plan(self.shop.path / "model.json", {**PLANS, **NARROW}[name],
+                            self.shop.path / f"{name}.plan.json", BATCH, SEQ,
+                            recipe=name if name in NARROW else "fp32")
             e2e.build(plan, folder, self.shop.cache, "--no-check")
         return folder
 
@@ -103,19 +106,26 @@ def differing(left, right):
 # ---- races (T23, T24, T40) --------------------------------------------------------------------------
 
 
-def without_wait(jobs, name, number):
-    """The same trainer without one of its waits, compiled."""
-    folder = jobs.build(name)
-    broken = jobs.shop.path / f"{name}-without-{number}"
-    shutil.copytree(folder, broken)
+def edited(jobs, name, suffix, edit):
+    """The same trainer with another text, compiled."""
+    broken = jobs.shop.path / f"{name}-{suffix}"
+    shutil.copytree(jobs.build(name), broken)
     text = (broken / "trainer.c").read_text()
+    if edit(text) == text:
+        raise Failed(f"{name}: the trainer's text is not as this test knows it")
+    (broken / "trainer.c").write_text(edit(text))
+    (broken / "trainer").unlink()
+    e2e.command("sh", broken / "build.sh", env=e2e.compiles(jobs.shop.cache), timeout=120)
+    return broken
+
+
+def without_wait(jobs, name, number):
+    """A trainer without one of its waits."""
+    text = (jobs.build(name) / "trainer.c").read_text()
     waits = list(re.finditer(r"^ *lp_wait\(.*\);$", text, re.MULTILINE))
     at = waits[number * (len(waits) - 1) // 3]
-    (broken / "trainer.c").write_text(text[:at.start()] + text[at.end():])
-    (broken / "trainer").unlink()
-    env = e2e.compiles(jobs.shop.cache)
-    e2e.command("sh", broken / "build.sh", env=env, timeout=120)
-    return broken, at.group(0).strip()
+    return edited(jobs, name, f"without-{number}",
+                  lambda text: text[:at.start()] + text[at.end():]), at.group(0).strip()
 
 
 def result_of(jobs, name, seed, folder=None, launch=()):
@@ -133,14 +143,15 @@ def races(jobs, seeds):
     plans, tried, noticed, silent = [], 0, 0, []
     for name in ("tensor", "both"):
         still = result_of(jobs, name, 0)
-        for seed in range(1, seeds + 1):
+        late = max(seeds, MOST_SEEDS) if name == "both" else seeds
+        for seed in range(1, late + 1):
             if result_of(jobs, name, seed) != still:
                 raise Failed(f"{name}: other bits with --shake {seed}: "
                              f"{result_of(jobs, name, seed)} for {still}")
         launch = [e2e.LPLAN, "run", jobs.build(name)]
         if result_of(jobs, name, 1, launch=launch) != still:
             raise Failed(f"{name}: other bits under MPI with --shake 1")
-        plans.append(f"{name} x {seeds + 1} seeds")
+        plans.append(f"{name} x {late + 1} seeds")
         for number in (0,) if name == "both" else (2,):
             broken, line = without_wait(jobs, name, number)
             tried += 1
@@ -340,6 +351,50 @@ def untouched(jobs):
     return ["both", "both under mpirun"], 1, 1
 
 
+# ---- 16 bits (T30, T49) -----------------------------------------------------------------------------
+
+
+def overflow(jobs):
+    """An infinite gradient of one rank, whichever it is, skips one step everywhere; not when each rank asks
+    its own sum alone."""
+    def outcomes(folder, ranks):
+        found = []
+        for rank in ranks:
+            save = jobs.place("infinite")
+            log = jobs.run("fp16", EARLY, "--inject-overflow", f"1:{rank}", "--save", save, "--timeout", 10,
+                           folder=folder, code=None)
+            found.append(log.stderr[-200:] if not isinstance(log, list) else
+                         ([r["skipped"] for r in log], e2e.column(log, "loss"), e2e.digest(save)))
+        return found
+    sound = outcomes(None, range(4))
+    if any(one != sound[0] for one in sound) or sound[0][0] != [step == 1 for step in range(EARLY)]:
+        raise Failed(f"which rank had the overflow matters, or it is not skipped: {sound}")
+    apart = edited(jobs, "fp16", "apart", lambda text: text.replace("isfinite(pair[1])", "isfinite(norm2)"))
+    return ["fp16 x 4 ranks"], 1, int(outcomes(apart, [1]) != sound[:1])
+
+
+def drift(jobs):
+    """Gains see parts of the sequence: in bf16 their gradients are summed over tp, as in fp32."""
+    def worst(folder):
+        path = jobs.place("gradients")
+        jobs.run("bf16", 1, "--dump-grads", path, folder=folder)
+        found = e2e.tensors_of(path)
+        gains = [name for name in want if "norm" in name]
+        if len(gains) != 2 * LLAMA["num_hidden_layers"] + 1:
+            raise Failed(f"not every norm has a gradient: {gains}")
+        return max(max(abs(a - b) for a, b in zip(found[name][1], want[name][1])) /
+                   max(map(abs, want[name][1])) for name in gains)
+    wide = jobs.place("wide")
+    jobs.run("tensor", 1, "--dump-grads", wide)
+    want = e2e.tensors_of(wide)
+    error, unit = worst(None), 2.0 ** -9
+    if not error <= 16 * unit:
+        raise Failed(f"gains' gradients in bf16 are {error:.1e} from those in fp32")
+    alone = worst(edited(jobs, "bf16", "alone", lambda text: text.replace(
+        "lp_all_reduce(event, s->comm[OVER_TP_DP], flat", "lp_all_reduce(event, s->comm[OVER_DP], flat")))
+    return ["bf16"], 1, int(not alone <= 16 * unit)
+
+
 # ---- devices (T51) ----------------------------------------------------------------------------------
 
 
@@ -371,11 +426,13 @@ def rows(seeds, points):
     """Id -> what runs it."""
     return {
         "T23": lambda jobs: races(jobs, seeds),
+        "T30": overflow,
         "T41": uneven,
         "T42": untouched,
         "T43": pairs,
         "T44": position,
         "T45": lambda jobs: killed(jobs, points),
+        "T49": drift,
         "T51": devices,
         "T53": layers,
     }
