@@ -1,8 +1,10 @@
-/* random_pins.c - random plans as a person would pin them: five tiny models, every pin that exists,
- * up to 16 ranks; proven statically, run on all ranks and compared with the un-placed graph.
+/* random_pins.c - random plans as a person would pin them: five tiny models, up to 16 ranks,
+ * pins of every kind but rows in files; proven statically, run on all ranks in fp64 and compared
+ * with the un-placed graph.
  *
  *     random_pins [FIRST [COUNT [MODEL]]]   COUNT plans of each model, drawn from FIRST on
- *     random_pins --list FIRST COUNT RANKS  prints plans of at most RANKS ranks, a line each
+ *     random_pins --list FIRST COUNT RANKS  prints plans of at most RANKS ranks, a line each: seed,
+ *                                           model, batch, sequence, optimizer, pins
  *
  * With LPLAN_IMAGE set to 1 or "mutations", the numeric proof of `lplan prove` instead; with
  * LPLAN_LOUD, every plan is said. A plan that is refused with a reason is drawn again; one that
@@ -218,6 +220,28 @@ static int pinned(const Draw *d, const char *key, int otherwise)
     return at ? atoi(at + strlen(key)) : otherwise;
 }
 
+/* Rarer pins, which the plan may have whatever else it has; drawn apart from the others. */
+static void draw_rare(Draw *d)
+{
+    static const char *const homes[] = {"gradient_home=dram", "gradient_home=nvme",
+                                        "optimizer_home=dram", "optimizer_home=nvme",
+                                        "weight_home=dram"};
+    static const char *const rooms[] = {"rounds=2", "rounds=4", "room=400", "exchange=padded"};
+    static const char *const shards[] = {"shard=node", "shard=weights"};
+    int cp = pinned(d, "cp=", 1), chunks = pinned(d, "chunks=", 0);
+    if (cp > 1 && strstr(d->pins, "cp_by=") && chance(d, 40))
+        put_number(d, "cp_heads", 1 + draw(d, cp));
+    if (strstr(d->pins, "ep=") && chance(d, 60))
+        put_pin(d, rooms[draw(d, 4)]);
+    if (pinned(d, "zero=", 0) > 0 && chance(d, 15))
+        put_pin(d, shards[draw(d, 2)]);
+    if (!strstr(d->pins, "_home=") && chance(d, 20))
+        put_pin(d, homes[draw(d, 5)]);
+    char *at = chunks ? strstr(d->pins, "chunks=") : NULL;
+    if (at && chance(d, 50))
+        at[strlen("chunks=")] = (char)('3' + draw(d, 2));
+}
+
 static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
 {
     static const Mask masks[] = {MASK_UNEVEN, MASK_ONE, MASK_COUNTS, MASK_HALF};
@@ -239,6 +263,8 @@ static void draw_plan(Draw *d, int model, uint64_t seed, int ranks)
         d->recipe = "fp64 muon";
     draw_ranges(d, pinned(d, "tp=", 1) * pinned(d, "dp=", 1) * cp,
                 strstr(d->pins, "order=") != NULL);
+    d->rng = (Rng){seed, (uint64_t)model + 2 * MODELS};
+    draw_rare(d);
 }
 
 /* The model with few words: an output layer of 256 would be half of the work. */
@@ -372,12 +398,13 @@ static int list(uint64_t seed, int count, int ranks)
         Net *net;
         const char *why;
         draw_plan(&d, i % MODELS, seed, ranks);
-        d.recipe = "fp32";
-        d.batch = d.sequence = 24; /* one trainer of one rank a model suffices */
+        const char *optimizer = strchr(d.recipe, ' ') ? "muon" : "adamw";
+        d.recipe = arena_printf(arena, "fp32 %s", optimizer);
+        d.batch = d.sequence = 24; /* one trainer of one rank a model and optimizer suffices */
         /* how many labels a block has depends on the words, and these are few */
         if (!strstr(d.pins, "block=") && make(&d, &net, &why)) {
-            printf("%llu %s %lld %lld %s\n", (unsigned long long)seed, models[i % MODELS].name,
-                   (long long)d.batch, (long long)d.sequence, d.pins);
+            printf("%llu %s %lld %lld %s %s\n", (unsigned long long)seed, models[i % MODELS].name,
+                   (long long)d.batch, (long long)d.sequence, optimizer, d.pins);
             i++;
         }
         arena_free(arena);
