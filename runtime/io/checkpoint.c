@@ -69,10 +69,14 @@ static void bits_read(LpJson *json, const LpState *states, int count, LpSaved *r
     while (lp_json_item(json, '}', &first)) {
         char *key = lp_json_key(json);
         int64_t bits = -1;
+        int state = 0;
         lp_json_int(json, &bits);
-        for (int i = 0; key && i < count; i++)
-            if (strcmp(key, states[i].name) == 0)
-                ret_saved[i].bits = bits;
+        while (key && state < count && strcmp(key, states[state].name) != 0)
+            state++;
+        if (key && state < count)
+            ret_saved[state].bits = bits;
+        else
+            lp_json_fail(json, "bits of an unknown kind of state");
         free(key);
     }
 }
