@@ -196,26 +196,26 @@ static int64_t below_for(const Run *run, int rank)
 static int64_t mix_bound(Run *run, const Pins *pins, Solved solved)
 {
     const Order *order = search_order(run->search, pins);
-    int64_t work = mix_ns(run->search, order, pins, run->budget, solved);
-    return work < INT64_MAX ? rows_bound(run, pins, work) + end_bound(run, pins) : INT64_MAX;
+    int64_t rows = mix_rows(run->search, order, pins, run->budget, solved);
+    return rows < INT64_MAX ? rows + end_bound(run, pins) : INT64_MAX;
 }
 
 /* The rows of its schedule, each as long as its work, and with what they keep. A family with
  * several chunks on a stage, or with W apart, has few ways to be cut, so that rows bound them. */
 static void bound_by_rows(Run *run, HeapItem item)
 {
-    const Pins *pins = item.pins, tail = pins_of_tail(pins);
+    const Pins *pins = item.pins;
     const Order *order = search_order(run->search, pins);
     const Work *work = &run->search->work;
     /* rows of steps that flow are a run of several: they bound no single one */
-    bool flows = pins_flow(pins), few = !pins_plain(pins) || pins->cuts > 0;
+    bool flows = pins_flow(pins), few = pins_few_cuts(pins);
     int first_link[MAX_CHUNKS + 1];
     Arena *scratch = arena_new("rows");
     ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
     int n = order && few ? chunk_cuts(run->problem, pins, cut) : 0;
     if (n == 1)
         chunk_links(run->problem, pins, cut, first_link);
-    if (order && pins_mix(pins))
+    if (order && pins_mix(pins) && (n > 0 || !few))
         item.bound = num_larger(item.bound, mix_bound(run, pins, SOLVED_NONE));
     if (!order || (few && n == 0)) {
         run->result->stats.illegal++;
@@ -225,10 +225,9 @@ static void bound_by_rows(Run *run, HeapItem item)
         run->result->stats.cut_memory++;
     } else {
         item.level = LEVEL_ROWS;
-        if (few && !flows) {
-            LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, run->problem->net->chain.n + 1);
-            work_sums(work, run->problem, &tail, sum);
-            int64_t rows = chunk_rows_bound(scratch, run->problem, &tail, order, sum, cut, n);
+        if (few && !flows && !pins_mix(pins)) {
+            RowSums sums = search_sums(run->search, scratch, pins, run->budget, SOLVED_NONE);
+            int64_t rows = chunk_rows_bound(scratch, run->problem, pins, order, &sums, cut, n);
             item.bound = num_larger(item.bound, rows + end_bound(run, pins));
         }
         heap_push(&run->heap, item);
@@ -251,16 +250,15 @@ static bool mix_settled(Run *run, HeapItem *item, Solved solved)
 /* The rows of the schedule, each as long as its cards at least. */
 static int64_t deck_rows(Run *run, const Pins *pins, const Deck *deck)
 {
-    int links = deck->net->chain.n;
     Arena *scratch = arena_new("sums");
-    LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, links + 1);
-    deck_sums(pins, deck, sum);
-    int64_t rows = rows_bound(run, pins, sum[links].ns[PART_F] + sum[links].ns[PART_B]);
+    RowSums sums = search_sums(run->search, scratch, pins, run->budget, SOLVED_BOTH);
+    const int64_t *all = sums.sum[deck->net->chain.n].ns;
+    int64_t rows = rows_bound(run, pins, all[PART_F] + all[PART_B]);
     if (!pins_plain(pins) && !pins_flow(pins)) {
         ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
         int n = chunk_cuts(run->problem, pins, cut);
         const Order *order = search_order(run->search, pins);
-        rows = num_larger(rows, chunk_rows_bound(scratch, run->problem, pins, order, sum, cut, n));
+        rows = num_larger(rows, chunk_rows_bound(scratch, run->problem, pins, order, &sums, cut, n));
     }
     arena_free(scratch);
     return rows;
@@ -340,9 +338,8 @@ static void settle_chunks(Run *run, HeapItem *item)
     Family *family = item->family;
     CutStats stats = {.complete = true};
     Arena *scratch = arena_new("chunks");
-    LinkSum *sum = ARENA_ARRAY(scratch, LinkSum, family->deck->net->chain.n + 1);
-    deck_sums(pins, family->deck, sum);
-    Cuts cuts = chunk_best(scratch, pins, family, sum, below_for(run, item->rank),
+    RowSums sums = search_sums(run->search, scratch, pins, run->budget, SOLVED_BOTH);
+    Cuts cuts = chunk_best(scratch, pins, family, &sums, below_for(run, item->rank),
                            end_bound(run, pins), &stats);
     arena_free(scratch);
     if (cuts.step_ns < INT64_MAX) {

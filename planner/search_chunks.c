@@ -71,22 +71,41 @@ static int64_t busiest_ns(const Order *order, const int64_t *forward, const int6
     return most;
 }
 
+/* The rows of the chunks of a mix: of each stage those of its first chunk stand for all. False: a
+ * stage does not hold its links. */
+static bool mixed_rows(const Order *order, const int *first_link, const RowSums *sums, int64_t *all)
+{
+    bool known[MAX_STAGES] = {false};
+    for (int c = 0; c < order->chunks; c++) {
+        int stage = order->holder[c];
+        int64_t ns = known[stage] ? 0 : mix_stage_ns(order, first_link, stage, sums);
+        if (ns == INT64_MAX)
+            return false;
+        known[stage] = true;
+        all[c] = order->micros * ns;
+    }
+    return true;
+}
+
 /* The same by sums over links alone. */
-static int64_t summed_ns(const Order *order, const int *first_link, const LinkSum *sum)
+static int64_t summed_ns(const Order *order, const int *first_link, const RowSums *sums)
 {
     int64_t forward[MAX_CHUNKS], all[MAX_CHUNKS];
     for (int c = 0; c < order->chunks; c++) {
-        const int64_t *low = sum[first_link[c]].ns, *high = sum[first_link[c + 1]].ns;
+        const int64_t *low = sums->sum[first_link[c]].ns, *high = sums->sum[first_link[c + 1]].ns;
         int64_t back = order->splits ? high[PART_I] - low[PART_I] + high[PART_W] - low[PART_W]
                                      : high[PART_B] - low[PART_B];
         forward[c] = high[PART_F] - low[PART_F];
         all[c] = order->micros * (forward[c] + back);
+        forward[c] *= !order->turn; /* steps that flow begin before others end */
     }
+    if (sums->link && !mixed_rows(order, first_link, sums, all))
+        return INT64_MAX;
     return busiest_ns(order, forward, all);
 }
 
 int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
-                         const Order *order, const LinkSum *sum, const ChunkCut *cut, int n)
+                         const Order *order, const RowSums *sums, const ChunkCut *cut, int n)
 {
     int64_t least = INT64_MAX, last = 0;
     OrderTimes *shortest = ARENA_NEW(scratch, OrderTimes);
@@ -96,12 +115,15 @@ int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pin
         for (int c = 0; c < order->chunks; c++)
             for (int part = 0; part < PART_COUNT; part++) {
                 int64_t *at = &shortest->time[part][c];
-                int64_t own = sum[first_link[c + 1]].ns[part] - sum[first_link[c]].ns[part];
+                int64_t own = sums->sum[first_link[c + 1]].ns[part] -
+                              sums->sum[first_link[c]].ns[part];
                 *at = i == 0 || own < *at ? own : *at;
             }
-        int64_t busiest = summed_ns(order, first_link, sum);
+        int64_t busiest = summed_ns(order, first_link, sums);
         least = busiest < least ? busiest : least;
     }
+    if (order->turn || least == INT64_MAX) /* rows of steps that flow are a run of several */
+        return least;
     order_least_pairs(order->chunks, shortest);
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
     order_simulate(order, shortest, end);
@@ -138,8 +160,8 @@ static bool cuts_fit_devices(Family *family, Cuts *cuts)
     return fits && cuts->bytes <= family_budget(family);
 }
 
-Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const LinkSum *sum, int64_t below,
-                int64_t tail, CutStats *stats)
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums *sums,
+                int64_t below, int64_t tail, CutStats *stats)
 {
     const Order *order = family->order;
     const Problem *problem = family->problem;
@@ -154,7 +176,8 @@ Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const LinkSum 
         rows[order->row[i].part][order->row[i].chunk]++;
     for (int i = 0; i < n; i++) {
         chunk_links(problem, pins, &cut[i], at.first_link);
-        bound[i] = order->turn ? 0 : summed_ns(order, at.first_link, sum) + tail;
+        int64_t ns = order->turn ? 0 : summed_ns(order, at.first_link, sums);
+        bound[i] = ns < INT64_MAX ? ns + tail : ns;
         exact[i] = order->turn || pins->braid > 0; /* two rows in one are shorter */
     }
     stats->bound = INT64_MAX;

@@ -16,12 +16,18 @@ LinkSum card_least(const Card *card, bool braided)
     return least;
 }
 
-void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret)
+void deck_sums(const Pins *pins, const Deck *deck, const Deck *other, LinkSum *ret)
 {
     for (int i = 0; i < deck->net->chain.n; i++) {
-        LinkSum own = card_least(&deck->card[deck->net->chain.at[i].class], pins->braid > 0);
-        for (int part = 0; part < PART_COUNT; part++)
-            ret[i + 1].ns[part] = ret[i].ns[part] + own.ns[part];
+        int class = deck->net->chain.at[i].class;
+        LinkSum least = card_least(&deck->card[class], pins->braid > 0), own = least;
+        if (other)
+            own = card_least(&other->card[class], pins->braid > 0);
+        for (int part = 0; part < PART_COUNT; part++) {
+            int64_t *at = &least.ns[part];
+            *at = own.ns[part] < *at ? own.ns[part] : *at;
+            ret[i + 1].ns[part] = ret[i].ns[part] + *at;
+        }
     }
 }
 

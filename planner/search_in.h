@@ -70,6 +70,13 @@ typedef struct MixLink {
     int64_t ns[2], fixed[2], saved[2]; /* fixed: static bytes; saved: of a micro-batch */
 } MixLink;
 void work_links(const Work *work, const Problem *problem, const Pins *pins, MixLink *ret);
+
+/* What rows take at least. */
+typedef struct RowSums {
+    const LinkSum *sum;  /* links + 1 */
+    const MixLink *link; /* of a mix, which has the budget; else NULL */
+    int64_t budget;
+} RowSums;
 /* Slots of what a chunk keeps, at least. */
 int64_t order_slots(const Order *order, int chunk);
 
@@ -78,8 +85,8 @@ int64_t order_slots(const Order *order, int chunk);
 /* A pass over one link in each part, at least; braided: what others cannot hide. */
 LinkSum card_least(const Card *card, bool braided);
 int64_t card_least_ns(const Card *card, bool braided); /* forward and backward */
-/* LinkSums by cards. */
-void deck_sums(const Pins *pins, const Deck *deck, LinkSum *ret);
+/* LinkSums by cards: of two choices (other not NULL) the shorter parts. */
+void deck_sums(const Pins *pins, const Deck *deck, const Deck *other, LinkSum *ret);
 /* Steps of whole matrices, at least, on the rank that has most of them: of each kind its share of
  * those of a stage, and where one stage has all, one. */
 int64_t deck_update_ns(const Pins *pins, const Deck *deck);
@@ -92,11 +99,18 @@ bool pins_mix(const Pins *pins);
 /* The pins of its tail alone; of the others alone. Of a family that is no mix: its own. */
 Pins pins_of_tail(const Pins *pins);
 Pins pins_of_base(const Pins *pins);
-/* Ns of all links of a mix for one micro-batch, at least, when the stages of the order hold them in
- * the budget; INT64_MAX when they cannot. By work alone, by the cards of its tail (of whatever
- * label, where the pins say none), by all cards. */
+/* What is solved of a family: nothing, the tail of a mix (of whatever label, where the pins say
+ * none), all of it. */
 typedef enum { SOLVED_NONE, SOLVED_TAIL, SOLVED_BOTH } Solved;
-int64_t mix_ns(Search *search, const Order *order, const Pins *pins, int64_t budget, Solved solved);
+/* By what is solved: of no plan more, in arrays of the arena. */
+RowSums search_sums(Search *search, Arena *arena, const Pins *pins, int64_t budget, Solved solved);
+/* Ns until the last row of a mix ends, at least, when the stages of the order hold it in the
+ * budget; INT64_MAX when they cannot. */
+int64_t mix_rows(Search *search, const Order *order, const Pins *pins, int64_t budget,
+                 Solved solved);
+/* Ns of the links of a stage for one micro-batch, at least, when it holds them in the budget;
+ * INT64_MAX when it cannot. */
+int64_t mix_stage_ns(const Order *order, const int *first_link, int stage, const RowSums *sums);
 /* Tails are to be faster, and layers of either choice handed on as the other has them. */
 bool mix_pairs(Search *search, const Pins *pins);
 /* The pins of a plan of a mix: its tails become ranges of links, or its only pins. No other's
@@ -129,6 +143,7 @@ const Order *search_order(Search *search, const Pins *pins);
 
 /* One chunk on every stage, and backward in one part: busy paths bound such plans. */
 bool pins_plain(const Pins *pins);
+bool pins_few_cuts(const Pins *pins); /* others, and pinned ones: chunk_cuts has them all */
 bool pins_split(const Pins *pins);
 bool pins_flow(const Pins *pins); /* from step to step: nobody waits for the world */
 
@@ -185,13 +200,14 @@ int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret);
 void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
                  int *ret_first_link);
 /* No plan of these cuts has its last row end before: the shortest rows that any of them has, in the
- * schedule's order; and the busiest stage, where that is shortest. */
+ * schedule's order; and the busiest stage, where that is shortest. INT64_MAX: no stage of a mix
+ * holds its links. */
 int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
-                         const Order *order, const LinkSum *sum, const ChunkCut *cut, int n);
+                         const Order *order, const RowSums *sums, const ChunkCut *cut, int n);
 /* The best of them that fits, if one may be faster than `below`; step_ns INT64_MAX when none was
  * simulated, and then stats->bound what those take that might fit, or INT64_MAX when none does.
- * `sum`: by cards. `tail`: what follows the last row at least. */
-Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const LinkSum *sum, int64_t below,
-                int64_t tail, CutStats *stats);
+ * `sums`: by cards. `tail`: what follows the last row at least. */
+Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums *sums,
+                int64_t below, int64_t tail, CutStats *stats);
 
 #endif

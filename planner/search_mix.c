@@ -36,13 +36,10 @@ Pins pins_of_base(const Pins *pins)
 
 /* ---- what a link takes under either choice ---- */
 
-/* Without what it is handed, which the first of a stage has elsewhere. */
+/* From forward on, without what it is handed, which the first of a stage has elsewhere. */
 static int64_t card_saved_bytes(const Card *card)
 {
-    int64_t bytes = 0;
-    for (int kind = 0; kind < SAVED_KINDS; kind++)
-        bytes += card->saved_bytes[kind];
-    return bytes;
+    return card->saved_bytes[SAVED_I] + card->saved_bytes[SAVED_W];
 }
 
 /* What is known of a choice of all links is no less than its cards have. */
@@ -97,6 +94,63 @@ static int64_t least_ns(const Order *order, int64_t budget, const MixLink *link,
     return ns - free_ns - (int64_t)taken;
 }
 
+/* Links of one chunk that are alike, as a stage may give them the other choice. */
+typedef struct MixPart {
+    int64_t less_ns;
+    double more; /* bytes */
+} MixPart;
+
+int64_t mix_stage_ns(const Order *order, const int *first_link, int stage, const RowSums *sums)
+{
+    enum { PARTS = 64 };
+    MixPart part[PARTS];
+    int64_t ns = 0;
+    int parts = 0;
+    double room = (double)sums->budget * (1 + 1e-9), taken = 0;
+    for (int c = 0; c < order->chunks; c++) {
+        double slots = (double)order_slots(order, c);
+        const MixLink *before = NULL;
+        for (int i = first_link[c]; order->holder[c] == stage && i < first_link[c + 1]; i++) {
+            const MixLink *at = &sums->link[i];
+            MixPart own = {at->ns[0] - at->ns[1],
+                           (double)(at->saved[1] - at->saved[0]) * slots +
+                               (double)(at->fixed[1] - at->fixed[0])};
+            room -= (double)at->saved[0] * slots + (double)at->fixed[0];
+            ns += at->ns[0];
+            bool free = own.more <= 0 || parts == PARTS;
+            if (own.less_ns <= 0)
+                continue;
+            if (free) {
+                ns -= own.less_ns;
+                room -= own.more < 0 ? own.more : 0;
+            } else if (before && memcmp(before, at, sizeof *at) == 0) {
+                part[parts - 1].less_ns += own.less_ns;
+                part[parts - 1].more += own.more;
+            } else {
+                part[parts++] = own;
+                before = at;
+            }
+        }
+    }
+    if (room < 0)
+        return INT64_MAX;
+    while (parts > 0) { /* those first that save most a byte, and of the last one a part will do */
+        int best = 0;
+        for (int p = 1; p < parts; p++)
+            if ((double)part[p].less_ns * part[best].more >
+                (double)part[best].less_ns * part[p].more)
+                best = p;
+        if (part[best].more > room) {
+            taken += (double)part[best].less_ns * (room / part[best].more);
+            break;
+        }
+        room -= part[best].more;
+        taken += (double)part[best].less_ns;
+        part[best] = part[--parts];
+    }
+    return num_larger(ns - (int64_t)(taken * (1 + 1e-9)) - 1, 0);
+}
+
 /* ---- pairs ---- */
 
 /* The families of one choice, one a label. */
@@ -113,25 +167,74 @@ static int labelled(Search *search, Arena *arena, const Pins *pins, Pins **ret)
     return n;
 }
 
-int64_t mix_ns(Search *search, const Order *order, const Pins *pins, int64_t budget, Solved solved)
+static MixLink *mix_links(Search *search, Arena *arena, const Pins *pins, Solved solved)
+{
+    int links = search->problem->net->chain.n;
+    const Pins base = pins_of_base(pins), tail = pins_of_tail(pins);
+    MixLink *link = ARENA_ARRAY(arena, MixLink, links);
+    work_links(&search->work, search->problem, pins, link);
+    if (solved != SOLVED_NONE)
+        put_cards(search, &tail, 1, link);
+    if (solved == SOLVED_BOTH)
+        put_cards(search, &base, 0, link);
+    for (int k = 0; k < links; k++)
+        link[k].ns[0] = num_larger(link[k].ns[0], link[k].ns[1]);
+    return link;
+}
+
+RowSums search_sums(Search *search, Arena *arena, const Pins *pins, int64_t budget, Solved solved)
+{
+    const Pins base = pins_of_base(pins), tail = pins_of_tail(pins);
+    const Deck *deck = solved == SOLVED_BOTH ? search_deck(search, &base) : NULL;
+    bool mix = pins_mix(pins);
+    RowSums sums = {.budget = budget};
+    LinkSum *sum = ARENA_ARRAY(arena, LinkSum, search->problem->net->chain.n + 1);
+    if (deck)
+        deck_sums(pins, deck, mix ? search_deck(search, &tail) : NULL, sum);
+    else
+        work_sums(&search->work, search->problem, &tail, sum);
+    sums.sum = sum;
+    sums.link = mix ? mix_links(search, arena, pins, solved) : NULL;
+    return sums;
+}
+
+/* Of one whose tail has a label, if that is solved. */
+static int64_t labelled_rows(Search *search, const Order *order, const Pins *pins, int64_t budget,
+                             Solved solved)
 {
     Arena *scratch = arena_new("mix");
-    const Pins base = pins_of_base(pins), tail = pins_of_tail(pins);
-    Pins *label = NULL;
-    int links = search->problem->net->chain.n, n = 0;
+    const Problem *problem = search->problem;
+    int64_t ns;
+    if (pins_few_cuts(pins)) {
+        ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
+        RowSums sums = search_sums(search, scratch, pins, budget, solved);
+        ns = chunk_rows_bound(scratch, problem, pins, order, &sums, cut,
+                              chunk_cuts(problem, pins, cut));
+    } else {
+        const MixLink *link = mix_links(search, scratch, pins, solved);
+        ns = least_ns(order, budget, link, problem->net->chain.n);
+        ns = ns < INT64_MAX ? pipeline_bound(ns, order->stages, order->micros) : ns;
+    }
+    arena_free(scratch);
+    return ns;
+}
+
+int64_t mix_rows(Search *search, const Order *order, const Pins *pins, int64_t budget,
+                 Solved solved)
+{
+    if (solved == SOLVED_NONE)
+        return labelled_rows(search, order, pins, budget, solved);
+    Arena *scratch = arena_new("labels");
+    const Pins tail = pins_of_tail(pins);
     int64_t least = INT64_MAX;
-    if (solved != SOLVED_NONE)
-        n = labelled(search, scratch, &tail, &label);
-    for (int i = 0; i < n || (i == 0 && solved == SOLVED_NONE); i++) {
-        MixLink *link = ARENA_ARRAY(scratch, MixLink, links);
-        work_links(&search->work, search->problem, pins, link);
-        if (solved != SOLVED_NONE)
-            put_cards(search, &label[i], 1, link);
-        if (solved == SOLVED_BOTH)
-            put_cards(search, &base, 0, link);
-        for (int k = 0; k < links; k++)
-            link[k].ns[0] = num_larger(link[k].ns[0], link[k].ns[1]);
-        int64_t ns = least_ns(order, budget, link, links);
+    Pins *label;
+    int n = labelled(search, scratch, &tail, &label);
+    for (int i = 0; i < n; i++) {
+        PinRange range = *pins->range;
+        Pins own = *pins;
+        own.range = &range;
+        *(range.pins.recompute >= 0 ? &range.pins.block : &own.block) = label[i].block;
+        int64_t ns = labelled_rows(search, order, &own, budget, solved);
         least = ns < least ? ns : least;
     }
     arena_free(scratch);
@@ -216,10 +319,10 @@ void mix_ranges(Arena *arena, Family *family, const int *first_link, Pins *pins)
     PinRange *range = ARENA_ARRAY(arena, PinRange, links);
     pins->ranges = 0;
     pins->range = range;
-    for (int s = 0; s < family->order->stages; s++) {
-        TailLinks tail = family_tail(family, s, first_link[s], first_link[s + 1]);
-        int end = first_link[s + 1] < links ? first_link[s + 1] : links - 1;
-        for (int i = first_link[s]; i < first_link[s + 1]; i++)
+    for (int c = 0; c < family->order->chunks; c++) {
+        TailLinks tail = family_tail(family, first_link, c);
+        int end = first_link[c + 1] < links ? first_link[c + 1] : links - 1;
+        for (int i = first_link[c]; i < first_link[c + 1]; i++)
             if (i == 0 ? tail.first : i == links - 1 ? tail.last : i >= end - tail.layers)
                 put_link(pins, range, &mix.range->pins, i, links);
             else

@@ -35,10 +35,10 @@ typedef struct Space {
     VEC(Pins) list;
 } Space;
 
-/* Of a stage that is one chunk, which keeps things on the device. */
+/* Where rows run alone, and saved values live on the device. */
 static bool may_mix(const Pins *pins)
 {
-    return pins_plain(pins) && pins->home[KEPT_SAVED] <= MEMORY_HBM;
+    return pins->braid <= 0 && pins->home[KEPT_SAVED] <= MEMORY_HBM;
 }
 
 /* As many chunks as the schedule has, each with a link, and micro-batches enough. */
@@ -78,6 +78,11 @@ bool pins_split(const Pins *pins)
 bool pins_flow(const Pins *pins)
 {
     return schedule_info[schedule_by_name(pins->schedule)].flows;
+}
+
+bool pins_few_cuts(const Pins *pins)
+{
+    return !pins_plain(pins) || pins->cuts > 0;
 }
 
 bool pins_plain(const Pins *pins)

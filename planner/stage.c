@@ -478,17 +478,12 @@ const StageCost *stage_cost_with(Family *family, int begin, int end, bool togeth
     return *slot;
 }
 
-static const StageCost *cost_of(Family *family, int stage, int first_link, int end_link,
-                                bool together)
-{
-    int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
-    return stage_cost_with(family, begin, end, together,
-                           family_tail(family, stage, first_link, end_link));
-}
-
 const StageCost *family_stage(Family *family, int stage, int first_link, int end_link)
 {
-    return cost_of(family, stage, first_link, end_link, false);
+    int begin = family_begin(family, first_link, end_link), end = end_link - first_link + begin;
+    const StageRun run = {.chunk = stage, .begin = begin, .end = end};
+    TailLinks tail = family->tail ? *stage_tails(family, &run, 1) : (TailLinks){0};
+    return stage_cost_with(family, begin, end, false, tail);
 }
 
 void family_least(const Family *family, int link, int64_t *ret_forward_ns, int64_t *ret_backward_ns)
@@ -507,7 +502,7 @@ void family_least(const Family *family, int link, int64_t *ret_forward_ns, int64
 
 /* ---- the whole plan ---- */
 
-const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
+static StageRun run_of(const Family *family, const int *first_link, int chunk)
 {
     const Order *order = family->order;
     int begin = first_link[chunk], end = first_link[chunk + 1];
@@ -521,5 +516,29 @@ const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
             together |= other != chunk && order->holder[other] == order->holder[chunk];
         }
     }
-    return cost_of(family, chunk, begin, end, together);
+    int low = family_begin(family, begin, end);
+    return (StageRun){chunk, low, end - begin + low, together};
+}
+
+TailLinks family_tail(Family *family, const int *first_link, int chunk)
+{
+    const Order *order = family->order;
+    StageRun run[MAX_CHUNKS];
+    int runs = 0, own = 0;
+    if (!family->tail)
+        return (TailLinks){0};
+    for (int c = 0; c < order->chunks; c++) {
+        if (order->holder[c] != order->holder[chunk])
+            continue;
+        own = c == chunk ? runs : own;
+        run[runs++] = run_of(family, first_link, c);
+    }
+    return stage_tails(family, run, runs)[own];
+}
+
+const StageCost *family_chunk(Family *family, const int *first_link, int chunk)
+{
+    StageRun run = run_of(family, first_link, chunk);
+    TailLinks tail = family_tail(family, first_link, chunk);
+    return stage_cost_with(family, run.begin, run.end, run.together, tail);
 }

@@ -65,7 +65,7 @@ typedef struct StageBucket {
     int64_t hop_bytes;           /* a hop from one memory to another carries; 0: it stays */
 } StageBucket;
 
-/* Links of a stage that have the other choice of two: so many of its last layers, and the ends of
+/* Links of a chunk that have the other choice of two: so many of its last layers, and the ends of
  * the chain. */
 typedef struct TailLinks {
     int layers;
@@ -112,14 +112,14 @@ typedef struct StageCost {
 Family *family_new(Arena *arena, const Problem *problem, const Deck *deck, const Order *order,
                    int dp, int zero, int shard);
 const Card *family_card(const Family *family, int link);
-/* The last layers of every stage have the cards of another deck, with boundaries that are the same:
- * as many of them as the budget has room for, and the ends of the chain, where they share nothing
- * and are faster so. The deck's parameters have homes of their own, or (NULL) the family's. Not for
- * links of several chunks on a stage, nor for rows that are two in one. Before costs are asked for.
- */
+/* The last layers of chunks have the cards of another deck, with boundaries that are the same: as
+ * many of a stage's layers as the budget has room for, first of those chunks whose slots take least
+ * for it, and the ends of the chain, where they share nothing and are faster so. The deck's
+ * parameters have homes of their own, or (NULL) the family's. Not for rows that are two in one.
+ * Before costs are asked for. */
 void family_set_tail(Family *family, const Deck *deck, const Homes *homes);
-/* Those of the stage with these links. */
-TailLinks family_tail(Family *family, int stage, int first_link, int end_link);
+/* Those of the chunk of a plan. */
+TailLinks family_tail(Family *family, const int *first_link, int chunk);
 /* A pass over one link at least, under the choice that suits. */
 void family_least(const Family *family, int link, int64_t *ret_forward_ns,
                   int64_t *ret_backward_ns);

@@ -1,7 +1,7 @@
 /* stage_bytes.c - what a stage holds: homes, rings, transients; and in other memories. */
 #include "ir/base/num.h"
 #include "ir/lower/spill.h"
-#include "planner/stage.h"
+#include "planner/stage_tail.h"
 
 bool family_leaves(const Family *family, int link)
 {
@@ -168,27 +168,26 @@ bool family_fits_far(const Family *family, const StageBytes *bytes)
     return fits;
 }
 
-StageBytes family_bytes(Family *family, const int *first_link, int stage)
+StageBytes stage_runs_bytes(const Family *family, const StageRun *run, const StageCost *const *list,
+                            int runs)
 {
     StageBytes bytes = {0};
     int64_t pass = 0, scratch = 0, fetched = 0, between = 0, buffers = 0, sums = 0, field = 0,
             forward = 0, backward = 0;
-    int buckets = 0;
-    for (int c = 0; c < family->order->chunks; c++) {
-        if (family->order->holder[c] != stage)
-            continue;
-        const StageCost *cost = family_chunk(family, first_link, c);
+    int buckets = 0, stage = family->order->holder[run->chunk];
+    for (int r = 0; r < runs; r++) {
+        const StageCost *cost = list[r];
         bytes.weights += cost->weight_bytes * family_versions(family, stage);
         bytes.gradients += cost->gradient_bytes;
         bytes.state += cost->home_bytes[MEMORY_HBM];
         for (int m = MEMORY_DRAM; m < MEMORY_COUNT; m++)
-            bytes.far[m] += far_bytes(family, cost, c, (Memory)m);
+            bytes.far[m] += far_bytes(family, cost, run[r].chunk, (Memory)m);
         int64_t more = num_larger(0, cost->between_bytes - between);
-        bytes.far[MEMORY_DRAM] += between_bytes(family, c, more);
+        bytes.far[MEMORY_DRAM] += between_bytes(family, run[r].chunk, more);
         between += more;
         buckets += cost->far_buckets;
         field = num_larger(field, cost->field_bytes);
-        bytes.saved += ring_bytes(family, cost, c);
+        bytes.saved += ring_bytes(family, cost, run[r].chunk);
         pass = num_larger(pass, cost->pass_bytes);
         scratch = num_larger(scratch, cost->scratch_bytes);
         forward = num_larger(forward, cost->forward_bytes);
@@ -207,4 +206,17 @@ StageBytes family_bytes(Family *family, const int *first_link, int stage)
     bytes.all = 64 * SCALAR_COUNT + PAIR_BYTES * pairs + bytes.weights + bytes.gradients +
                 bytes.state + bytes.saved + bytes.transients;
     return bytes;
+}
+
+StageBytes family_bytes(Family *family, const int *first_link, int stage)
+{
+    StageRun run[MAX_CHUNKS];
+    const StageCost *cost[MAX_CHUNKS];
+    int runs = 0;
+    for (int c = 0; c < family->order->chunks; c++)
+        if (family->order->holder[c] == stage) {
+            run[runs] = (StageRun){.chunk = c};
+            cost[runs++] = family_chunk(family, first_link, c);
+        }
+    return stage_runs_bytes(family, run, cost, runs);
 }

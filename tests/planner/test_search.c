@@ -179,10 +179,9 @@ static void check_bounds(Arena *arena, Dice *rng, const Problem *problem, Search
         least = bytes < least ? bytes : least;
         fits &= bytes <= family_budget(family);
     }
-    for (int solved = SOLVED_NONE; fits && pins_mix(pins) && solved <= SOLVED_BOTH; solved++) {
-        int64_t mixed = mix_ns(search, family->order, pins, family_budget(family), (Solved)solved);
-        assert_true(pipeline_bound(mixed, pins->pp, family->order->micros) <= ns);
-    }
+    for (int solved = SOLVED_NONE; fits && pins_mix(pins) && solved <= SOLVED_BOTH; solved++)
+        assert_true(mix_rows(search, family->order, pins, family_budget(family), (Solved)solved) <=
+                    ns);
     if (fits) {
         assert_true(memory_bound(work, problem, pins) <= family_budget(family));
         assert_true(cuts_bound(cuts_table(arena, family, NULL, INT64_MAX)) <= ns);
