@@ -258,7 +258,8 @@ static int64_t deck_rows(Run *run, const Pins *pins, const Deck *deck)
         ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
         int n = chunk_cuts(run->problem, pins, cut);
         const Order *order = search_order(run->search, pins);
-        rows = num_larger(rows, chunk_rows_bound(scratch, run->problem, pins, order, &sums, cut, n));
+        rows =
+            num_larger(rows, chunk_rows_bound(scratch, run->problem, pins, order, &sums, cut, n));
     }
     arena_free(scratch);
     return rows;

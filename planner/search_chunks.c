@@ -115,14 +115,14 @@ int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pin
         for (int c = 0; c < order->chunks; c++)
             for (int part = 0; part < PART_COUNT; part++) {
                 int64_t *at = &shortest->time[part][c];
-                int64_t own = sums->sum[first_link[c + 1]].ns[part] -
-                              sums->sum[first_link[c]].ns[part];
+                int64_t own =
+                    sums->sum[first_link[c + 1]].ns[part] - sums->sum[first_link[c]].ns[part];
                 *at = i == 0 || own < *at ? own : *at;
             }
         int64_t busiest = summed_ns(order, first_link, sums);
         least = busiest < least ? busiest : least;
     }
-    if (order->turn || least == INT64_MAX) /* rows of steps that flow are a run of several */
+    if (order->turn || sums->link || least == INT64_MAX)
         return least;
     order_least_pairs(order->chunks, shortest);
     int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
@@ -160,13 +160,27 @@ static bool cuts_fit_devices(Family *family, Cuts *cuts)
     return fits && cuts->bytes <= family_budget(family);
 }
 
+/* Is an even spread of tails another one? */
+static bool evens_differ(Family *family, const int *first_link)
+{
+    bool differ = false;
+    for (int c = 0; c < family->order->chunks && !differ; c++) {
+        family_even_tails(family, false);
+        int layers = family_tail(family, first_link, c).layers;
+        family_even_tails(family, true);
+        differ = family_tail(family, first_link, c).layers != layers;
+    }
+    return differ;
+}
+
 Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums *sums,
                 int64_t below, int64_t tail, CutStats *stats)
 {
     const Order *order = family->order;
     const Problem *problem = family->problem;
     ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
-    int n = chunk_cuts(problem, pins, cut);
+    int cuts = chunk_cuts(problem, pins, cut), n = cuts * (family_even_tails(family, false) + 1);
+    bool even = false;
     int64_t *bound = ARENA_ARRAY(scratch, int64_t, n + 1),
             *end = ARENA_ARRAY(scratch, int64_t, order->n);
     bool *exact = ARENA_ARRAY(scratch, bool, n + 1); /* by the lengths of its rows */
@@ -175,7 +189,7 @@ Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums 
     for (int i = 0; i < order->n; i++)
         rows[order->row[i].part][order->row[i].chunk]++;
     for (int i = 0; i < n; i++) {
-        chunk_links(problem, pins, &cut[i], at.first_link);
+        chunk_links(problem, pins, &cut[i % cuts], at.first_link);
         int64_t ns = order->turn ? 0 : summed_ns(order, at.first_link, sums);
         bound[i] = ns < INT64_MAX ? ns + tail : ns;
         exact[i] = order->turn || pins->braid > 0; /* two rows in one are shorter */
@@ -189,20 +203,25 @@ Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums 
             stats->bound = n == 0 ? INT64_MAX : bound[next];
             break;
         }
-        chunk_links(problem, pins, &cut[next], at.first_link);
-        if (!exact[next]) {
+        chunk_links(problem, pins, &cut[next % cuts], at.first_link);
+        bool same = next >= cuts && !evens_differ(family, at.first_link);
+        family_even_tails(family, next >= cuts);
+        if (!exact[next] && !same) {
             exact[next] = true;
             bound[next] = num_larger(bound[next], busy_ns(family, at.first_link, rows) + tail);
             continue;
         }
         bound[next] = INT64_MAX;
-        if (!cuts_fit_devices(family, &at))
+        if (same || !cuts_fit_devices(family, &at))
             continue;
         stats->simulated++;
         at.step_ns = family_segment(family, at.first_link, end);
-        if (at.step_ns < best.step_ns)
+        if (at.step_ns < best.step_ns) {
             best = at;
+            even = next >= cuts;
+        }
         below = at.step_ns < below ? at.step_ns : below;
     }
+    family_even_tails(family, even);
     return best;
 }

@@ -206,7 +206,8 @@ int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pin
                          const Order *order, const RowSums *sums, const ChunkCut *cut, int n);
 /* The best of them that fits, if one may be faster than `below`; step_ns INT64_MAX when none was
  * simulated, and then stats->bound what those take that might fit, or INT64_MAX when none does.
- * `sums`: by cards. `tail`: what follows the last row at least. */
+ * `sums`: by cards. `tail`: what follows the last row at least. The family's tails are left as the
+ * best has them. */
 Cuts chunk_best(Arena *scratch, const Pins *pins, Family *family, const RowSums *sums,
                 int64_t below, int64_t tail, CutStats *stats);
 

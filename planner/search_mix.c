@@ -112,9 +112,8 @@ int64_t mix_stage_ns(const Order *order, const int *first_link, int stage, const
         const MixLink *before = NULL;
         for (int i = first_link[c]; order->holder[c] == stage && i < first_link[c + 1]; i++) {
             const MixLink *at = &sums->link[i];
-            MixPart own = {at->ns[0] - at->ns[1],
-                           (double)(at->saved[1] - at->saved[0]) * slots +
-                               (double)(at->fixed[1] - at->fixed[0])};
+            MixPart own = {at->ns[0] - at->ns[1], (double)(at->saved[1] - at->saved[0]) * slots +
+                                                      (double)(at->fixed[1] - at->fixed[0])};
             room -= (double)at->saved[0] * slots + (double)at->fixed[0];
             ns += at->ns[0];
             bool free = own.more <= 0 || parts == PARTS;

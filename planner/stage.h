@@ -118,6 +118,9 @@ const Card *family_card(const Family *family, int link);
  * parameters have homes of their own, or (NULL) the family's. Not for rows that are two in one.
  * Before costs are asked for. */
 void family_set_tail(Family *family, const Deck *deck, const Homes *homes);
+/* Chunks of a stage have them as evenly as there is room for so many, from now on. True: that is
+ * another choice than the first, for a stage has several. */
+bool family_even_tails(Family *family, bool even);
 /* Those of the chunk of a plan. */
 TailLinks family_tail(Family *family, const int *first_link, int chunk);
 /* A pass over one link at least, under the choice that suits. */

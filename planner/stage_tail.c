@@ -59,29 +59,36 @@ static void tails_sort(const Family *family, Tails *tails)
         layers[r] = run_layers(family, &tails->run[r], &low);
         bytes[r] = run_more_bytes(family, &tails->run[r]);
         tails->layers += (int)layers[r];
-        for (; at > 0 && bytes[tails->by[at - 1]] * layers[r] >
-                             bytes[r] * layers[tails->by[at - 1]];
+        for (;
+             at > 0 && bytes[tails->by[at - 1]] * layers[r] > bytes[r] * layers[tails->by[at - 1]];
              at--)
             tails->by[at] = tails->by[at - 1];
         tails->by[at] = r;
     }
 }
 
-/* So many layers, beside these ends; false when there is no room for them. */
-static bool tails_try(Family *family, int layers, bool first, bool last, Tails *tails)
+/* So many layers, of every run no fewer than `each` where it has them, beside these ends; false
+ * when there is no room for them. */
+static bool tails_try(Family *family, int layers, int each, bool first, bool last, Tails *tails)
 {
     const StageCost *cost[MAX_CHUNKS];
-    int links = family->deck->net->chain.n;
+    int links = family->deck->net->chain.n, low;
     tails->ns = 0;
-    for (int i = 0; i < tails->runs; i++) {
-        int r = tails->by[i], low;
-        const StageRun *run = &tails->run[r];
-        int own = run_layers(family, run, &low);
-        own = layers < own ? layers : own;
+    for (int r = 0; r < tails->runs; r++) {
+        int most = run_layers(family, &tails->run[r], &low), own = each < most ? each : most;
+        tails->links[r].layers = own;
         layers -= own;
-        tails->links[r] = (TailLinks){own, first && run->begin == 0, last && run->end == links};
-        cost[r] =
-            stage_cost_with(family, run->begin, run->end, run->together, tails->links[r]);
+    }
+    for (int i = 0; i < tails->runs; i++) {
+        int r = tails->by[i];
+        const StageRun *run = &tails->run[r];
+        TailLinks *tail = &tails->links[r];
+        int more = run_layers(family, run, &low) - tail->layers;
+        more = layers < more ? layers : more;
+        layers -= more;
+        *tail =
+            (TailLinks){tail->layers + more, first && run->begin == 0, last && run->end == links};
+        cost[r] = stage_cost_with(family, run->begin, run->end, run->together, *tail);
         tails->ns += cost[r]->ns[PART_F] + cost[r]->ns[PART_B];
     }
     StageBytes bytes = stage_runs_bytes(family, tails->run, cost, tails->runs);
@@ -92,10 +99,14 @@ static bool tails_try(Family *family, int layers, bool first, bool last, Tails *
  * nothing else leave out what either needs for a while. False: not even the ends. */
 static bool tails_most(Family *family, bool first, bool last, Tails *tails)
 {
-    int fit = 0, over = tails->layers + 1;
+    int fit = 0, over = tails->layers + 1, each = 0;
     for (int probe = tails->layers; over - fit > 1; probe = (fit + over) / 2)
-        *(tails_try(family, probe, first, last, tails) ? &fit : &over) = probe;
-    return tails_try(family, fit, first, last, tails);
+        *(tails_try(family, probe, 0, first, last, tails) ? &fit : &over) = probe;
+    if (family->tail->even)
+        each = fit / tails->runs;
+    while (each > 0 && !tails_try(family, fit, each, first, last, tails))
+        each--;
+    return tails_try(family, fit, each, first, last, tails);
 }
 
 /* Of all choices for the ends the fastest; of equal ones that of most links. */
@@ -121,6 +132,14 @@ static const TailLinks *best_tails(Family *family, const StageRun *run, int runs
     return best;
 }
 
+bool family_even_tails(Family *family, bool even)
+{
+    bool some = family->tail && family->order->chunks > family->order->stages;
+    if (family->tail)
+        family->tail->even = some && even;
+    return some;
+}
+
 static bool same_runs(const StageRun *a, const StageRun *b, int runs)
 {
     for (int r = 0; r < runs; r++)
@@ -137,14 +156,14 @@ const TailLinks *stage_tails(Family *family, const StageRun *run, int runs)
     if (!*stage)
         *stage = ARENA_ARRAY(family->arena, KnownTails *, links * (links + 1));
     KnownTails **known = &(*stage)[run->begin * (links + 1) + run->end];
-    while (*known && !same_runs((*known)->run, run, runs))
+    while (*known && ((*known)->even != family->tail->even || !same_runs((*known)->run, run, runs)))
         known = &(*known)->next;
     if (!*known) {
         StageRun *own = ARENA_ARRAY(family->arena, StageRun, runs);
         memcpy(own, run, (size_t)runs * sizeof *own);
         const TailLinks *tails = best_tails(family, own, runs);
         *known = ARENA_NEW(family->arena, KnownTails);
-        **known = (KnownTails){.runs = runs, .run = own, .links = tails};
+        **known = (KnownTails){.even = family->tail->even, .run = own, .links = tails};
     }
     return (*known)->links;
 }

@@ -14,7 +14,7 @@ typedef struct StageRun {
 /* What a stage of these runs has decided. */
 typedef struct KnownTails {
     struct KnownTails *next; /* whose first run has the same links */
-    int runs;
+    bool even;
     const StageRun *run;
     const TailLinks *links; /* of the runs */
 } KnownTails;
@@ -23,6 +23,7 @@ typedef struct KnownTails {
 typedef struct Tail {
     const Card *card;    /* per class */
     bool tied;           /* both ends have one choice: that of the others */
+    bool even;           /* family_even_tails */
     TailLinks at;        /* in the cost that is made at the moment, */
     int end;             /* which the last of its layers has */
     KnownTails ***known; /* per stage: of (first link, end) of its first run */

@@ -13,6 +13,7 @@ enum {
     SPARSE_PROBLEMS = 8,
     FAR_PROBLEMS = 8,
     LONG_PROBLEMS = 12,
+    APART_PROBLEMS = 20,
     WIDE_PROBLEMS = 16,
     WIDE_SEED = 1
 };
@@ -63,12 +64,14 @@ static void every_cut(Brute *brute, int stage)
 static void few_cuts(Brute *brute, const Problem *problem, const Pins *pins)
 {
     ChunkCut cut[MAX_CHUNK_CUTS];
-    int n = chunk_cuts(problem, pins, cut);
-    brute->uneven += n > 1;
+    int cuts = chunk_cuts(problem, pins, cut),
+        n = cuts * (family_even_tails(brute->family, false) + 1);
+    brute->uneven += cuts > 1;
     for (int i = 0; i < n; i++) {
         int first_link[MAX_CHUNKS + 1];
         bool fits = true;
-        chunk_links(problem, pins, &cut[i], first_link);
+        chunk_links(problem, pins, &cut[i % cuts], first_link);
+        family_even_tails(brute->family, i >= cuts);
         assert_int_equal(first_link[pins_chunks(pins)], problem->net->chain.n);
         brute->plans++;
         for (int s = 0; s < brute->family->order->stages; s++) {
@@ -99,7 +102,8 @@ typedef struct Tally {
     int64_t uneven;        /* families with few cuts, but more than one */
     int64_t apart, shared; /* answers with W apart or several chunks; with shared experts */
     int64_t away;          /* with homes in another memory */
-    int64_t mixed;         /* answers whose layers differ */
+    int64_t mixed;         /* answers whose layers differ, */
+    int64_t mixed_apart;   /* of these with W apart, several chunks, or steps that flow */
     int64_t split;         /* with experts that ranks of tp share, or have all */
     int64_t passing, braided, rounds;
 } Tally;
@@ -138,7 +142,8 @@ static void check_is_a_plan(const Problem *problem, const Found *found)
     own.arena = arena_new("plan");
     Net *net;
     Plan *plan = plan_make(&own, &found->pins, NULL, &net);
-    assert_non_null(plan);
+    if (!plan)
+        fail_msg("%s: %s", pins_text(own.arena, &found->pins), diag_item(own.diag, 0)->text);
     const Assessment *it = assess_plan(own.arena, plan, net, 0);
     assert_int_equal(it->segment_ns, found->step_ns);
     assert_true(it->peak_bytes <= found->bytes);
@@ -161,6 +166,8 @@ static void check_pins_equal_brute_force(Arena *arena, Problem *problem, const P
         assert_true(result.tightest.known);
     tally->problems++;
     tally->mixed += result.found && result.best.pins.ranges > 0;
+    tally->mixed_apart +=
+        result.found && result.best.pins.ranges > 0 && !pins_plain(&result.best.pins);
     if (result.found)
         check_is_a_plan(problem, &result.best);
     tally->nothing += !result.found;
@@ -216,6 +223,38 @@ static void test_equals_brute_force(void **state)
     assert_true(tally.simulated < tally.plans / 15);
     assert_true(tally.labelled > PROBLEMS && tally.chosen > 0 && tally.apart > 0 &&
                 tally.uneven > PROBLEMS && tally.mixed > PROBLEMS / 10);
+}
+
+static bool is_tied(const Net *net)
+{
+    bool tied = false;
+    for (int p = 0; p < net->params.n; p++)
+        tied = tied || net->params.at[p].uses > 1;
+    return tied;
+}
+
+/* Schedules with W apart, with several chunks on a stage, and of steps that flow, whose stages mix
+ * layers too. */
+static void test_equals_brute_force_of_mixes_apart(void **state)
+{
+    (void)state;
+    static const char *const schedule[] = {"zbh1", "interleaved", "zbv", "2bw", "pipedream"};
+    Dice rng = {31, 0};
+    Tally tally = {0};
+    for (int i = 0; i < APART_PROBLEMS; i++) {
+        Arena *arena = arena_new("apart");
+        Problem *problem = problem_random(arena, &rng, 8);
+        Pins given = pins_none();
+        given.pp = 2;
+        given.schedule = schedule[i % 5];
+        if (i % 5 > 2 && is_tied(problem->net)) /* which each stage would step by itself */
+            given.schedule = schedule[i % 3];
+        check_pins_equal_brute_force(arena, problem, &given, &tally);
+        arena_free(arena);
+    }
+    print_message("# %lld plans, %lld fit; %lld of %d answers mix\n", (long long)tally.plans,
+                  (long long)tally.fitting, (long long)tally.mixed_apart, APART_PROBLEMS);
+    assert_true(tally.mixed_apart > 0);
 }
 
 /* Models with experts, which ranks may share: with and without them the best plan is the best. */
@@ -436,6 +475,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_brute_force),
+        cmocka_unit_test(test_equals_brute_force_of_mixes_apart),
         cmocka_unit_test(test_equals_brute_force_with_experts),
         cmocka_unit_test(test_equals_brute_force_with_offload),
         cmocka_unit_test(test_equals_brute_force_of_long_sequences),
