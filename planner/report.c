@@ -351,9 +351,10 @@ void report_search(Str *str, const Report *report)
         put_line(str, report, "", space_line(arena, &report->search->space));
         if (report->search->space.mixes)
             put_line(str, report, "",
-                     report->search->space.mixed_homes
-                         ? "last layers of a stage: as the others, or with less recompute or ZeRO"
-                         : "last layers of a stage: as the others, or without their recompute");
+                     arena_printf(arena, "last layers of a %s: as the others, or %s",
+                                  report->search->space.chunks > 1 ? "chunk" : "stage",
+                                  report->search->space.mixed_homes ? "with less recompute or ZeRO"
+                                                                    : "without their recompute"));
         if (report->search->space.open)
             put_line(str, report, "", wide_line(arena, &report->search->space));
         put_line(str, report, "", verdict_line(arena, report));

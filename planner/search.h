@@ -10,16 +10,17 @@
  * cut over cp ranks where tp stays inside the fastest domain: some of these exchange heads, the
  * others gather or pass by blocks, whichever the solver of blocks finds better, and under a mask
  * that hides all that comes later have the sequence in a zigzag; where a mask hides what is far
- * away too, in a row as well. Layers of a stage are alike, or, of GPipe and 1F1B, all make their
- * forward again but as many of the last ones as the stage has room for, whose blocks may have
- * another label; where the problem says refine, as many of the last ones as well may have whole
- * what the others cut beyond the state. Where ranks that share experts have room for all that can
- * come, rows may come in two or four rounds, where no block is cut. A wide space has WideKind too.
- * Pins narrow it; more chunks, DualPipeV and rows of a file
- * are there when they are pinned. A *family* is a plan without its cuts. The objective is the
- * segment simulation in integer ns; equal plans are ordered by family: fewer stages, smaller tp,
- * smaller cp, exchanged heads before a zigzag, no recompute, no sp, no ZeRO, fewer ranks that share
- * experts, larger micro-batch, 1F1B before GPipe, ZB-H1, ZB-V and interleaved, the faster label.
+ * away too, in a row as well. Layers of a stage are alike, or all make their forward again but as
+ * many of the last ones as the stage has room for, whose blocks may have another label; of several
+ * chunks those first whose slots take least for it, or of each as many, as far as there is room.
+ * Where the problem says refine, as many of the last ones as well may have whole what the others
+ * cut beyond the state. Where ranks that share experts have room for all that can come, rows may
+ * come in two or four rounds, where no block is cut. A wide space has WideKind too. Pins narrow it;
+ * more chunks, DualPipeV and rows of a file are there when they are pinned. A *family* is a plan
+ * without its cuts. The objective is the segment simulation in integer ns; equal plans are ordered
+ * by family: fewer stages, smaller tp, smaller cp, exchanged heads before a zigzag, no recompute,
+ * no sp, no ZeRO, fewer ranks that share experts, larger micro-batch, 1F1B before GPipe, ZB-H1,
+ * ZB-V and interleaved, the faster label.
  *
  * Best first, by a lower bound that gets better level by level: work that no placement avoids (no
  * block is solved); the schedule's rows with it, in which what they keep must fit; cards; the best

@@ -104,10 +104,12 @@ static int64_t summed_ns(const Order *order, const int *first_link, const RowSum
     return busiest_ns(order, forward, all);
 }
 
-int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
-                         const Order *order, const RowSums *sums, const ChunkCut *cut, int n)
+/* The last row's end in the schedule's order, when every row is as short as with any of the cuts.
+ */
+static int64_t shortest_rows(Arena *scratch, const Problem *problem, const Pins *pins,
+                             const Order *order, const LinkSum *sum, const ChunkCut *cut, int n)
 {
-    int64_t least = INT64_MAX, last = 0;
+    int64_t last = 0, *end = ARENA_ARRAY(scratch, int64_t, order->n);
     OrderTimes *shortest = ARENA_NEW(scratch, OrderTimes);
     for (int i = 0; i < n; i++) {
         int first_link[MAX_CHUNKS + 1];
@@ -115,21 +117,31 @@ int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pin
         for (int c = 0; c < order->chunks; c++)
             for (int part = 0; part < PART_COUNT; part++) {
                 int64_t *at = &shortest->time[part][c];
-                int64_t own =
-                    sums->sum[first_link[c + 1]].ns[part] - sums->sum[first_link[c]].ns[part];
+                int64_t own = sum[first_link[c + 1]].ns[part] - sum[first_link[c]].ns[part];
                 *at = i == 0 || own < *at ? own : *at;
             }
-        int64_t busiest = summed_ns(order, first_link, sums);
-        least = busiest < least ? busiest : least;
     }
-    if (order->turn || sums->link || least == INT64_MAX)
-        return least;
     order_least_pairs(order->chunks, shortest);
-    int64_t *end = ARENA_ARRAY(scratch, int64_t, order->n);
     order_simulate(order, shortest, end);
     for (int i = 0; i < order->n; i++)
         last = num_larger(last, end[i]);
-    return num_larger(last, least);
+    return last;
+}
+
+int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
+                         const Order *order, const RowSums *sums, const ChunkCut *cut, int n)
+{
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < n; i++) {
+        int first_link[MAX_CHUNKS + 1];
+        chunk_links(problem, pins, &cut[i], first_link);
+        int64_t busiest = summed_ns(order, first_link, sums);
+        least = busiest < least ? busiest : least;
+    }
+    /* rows of steps that flow are a run of several; those of a mix bound its faster choice */
+    if (order->turn || sums->link)
+        return least;
+    return num_larger(least, shortest_rows(scratch, problem, pins, order, sums->sum, cut, n));
 }
 
 /* That stage with the lengths of rows as the family has them, of which a step has so many. */

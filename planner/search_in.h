@@ -200,8 +200,8 @@ int chunk_cuts(const Problem *problem, const Pins *pins, ChunkCut *ret);
 void chunk_links(const Problem *problem, const Pins *pins, const ChunkCut *cut,
                  int *ret_first_link);
 /* No plan of these cuts has its last row end before: the shortest rows that any of them has, in the
- * schedule's order; and the busiest stage, where that is shortest. INT64_MAX: no stage of a mix
- * holds its links. */
+ * schedule's order (which is not looked at for a mix); and the busiest stage, where that is
+ * shortest. INT64_MAX: with none of them stages hold a mix. */
 int64_t chunk_rows_bound(Arena *scratch, const Problem *problem, const Pins *pins,
                          const Order *order, const RowSums *sums, const ChunkCut *cut, int n);
 /* The best of them that fits, if one may be faster than `below`; step_ns INT64_MAX when none was

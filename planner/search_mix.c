@@ -108,9 +108,11 @@ int64_t mix_stage_ns(const Order *order, const int *first_link, int stage, const
     int parts = 0;
     double room = (double)sums->budget * (1 + 1e-9), taken = 0;
     for (int c = 0; c < order->chunks; c++) {
-        double slots = (double)order_slots(order, c);
         const MixLink *before = NULL;
-        for (int i = first_link[c]; order->holder[c] == stage && i < first_link[c + 1]; i++) {
+        if (order->holder[c] != stage)
+            continue;
+        double slots = (double)order_slots(order, c);
+        for (int i = first_link[c]; i < first_link[c + 1]; i++) {
             const MixLink *at = &sums->link[i];
             MixPart own = {at->ns[0] - at->ns[1], (double)(at->saved[1] - at->saved[0]) * slots +
                                                       (double)(at->fixed[1] - at->fixed[0])};
@@ -205,7 +207,7 @@ static int64_t labelled_rows(Search *search, const Order *order, const Pins *pin
     const Problem *problem = search->problem;
     int64_t ns;
     if (pins_few_cuts(pins)) {
-        ChunkCut *cut = ARENA_ARRAY(scratch, ChunkCut, MAX_CHUNK_CUTS);
+        ChunkCut cut[MAX_CHUNK_CUTS];
         RowSums sums = search_sums(search, scratch, pins, budget, solved);
         ns = chunk_rows_bound(scratch, problem, pins, order, &sums, cut,
                               chunk_cuts(problem, pins, cut));
