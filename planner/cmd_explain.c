@@ -246,6 +246,11 @@ int cmd_explain(int argc, char **argv)
     unsigned sections = 0;
     if (cli_has(cli, "only") && !report_sections(cli->diag, cli_value(cli, "only", 0), &sections))
         return cli_end(cli, CLI_USAGE);
+    if (cli->json && (sections || cli_has(cli, "timeline"))) {
+        diag_error(cli->diag, NO_SPAN, "--only and --timeline are texts for people");
+        diag_help(cli->diag, "--json alone has every section, with --collectives these instead");
+        return cli_end(cli, CLI_USAGE);
+    }
     bool part = sections || cli_has(cli, "collectives") || cli_has(cli, "timeline");
     return cli_end(cli, (part ? show(cli, sections) : explain(cli)) ? CLI_OK : CLI_INPUT);
 }

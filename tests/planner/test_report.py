@@ -116,6 +116,9 @@ def test_sections():
     with tempfile.TemporaryDirectory() as folder:
         path = plan_file(folder, "a.json", *SMALL, "--pin", "pp=2,tp=2,sp=1")
         assert good("explain", path, "--only", "1,2,3") == parts[1]
+        for words in (["--only", "1"], ["--timeline"]):
+            wrong = run("explain", path, *words, "--json")
+            assert wrong.returncode == 2 and "--json alone has every section" in wrong.stderr, wrong
         wrong = run("explain", path, "--only", "7")
         assert wrong.returncode == 2 and "sections are head" in wrong.stderr, wrong
     wrong = run("plan", *SMALL, "--collectives", "ring,threes")
@@ -228,6 +231,13 @@ def test_bad_input_and_usage():
         result = run(*arguments)
         assert result.returncode == code, (arguments, result)
         assert words in result.stderr, (arguments, result.stderr)
+
+
+def test_help_names_every_pin():
+    pins = re.search(r"pins are (.*)", run("plan", *SMALL, "--pin", "zzzz=1").stderr)[1].split()
+    words = re.findall("[a-z_]+", good("help", "plan").split("--pin KEY=VALUE,...")[1].split("--")[0])
+    assert len(pins) > 20 and set(pins) == set(words) - {"and", "homes"}, (pins, words)
+
 
 
 def test_contradicting_pins():
