@@ -34,16 +34,6 @@ const char *const memory_text[MEMORY_COUNT] = {"hbm", "dram", "nvme"};
 const char *const algorithm_text[ALGORITHM_COUNT] = {"ring", "tree", "hierarchical", "nvls",
                                                      "server"};
 
-void algorithms_put(Str *str, AlgorithmSet set)
-{
-    bool first = true;
-    for (int a = 0; a < ALGORITHM_COUNT; a++) {
-        if (set >> a & 1)
-            str_putf(str, "%s%s", first ? "" : ",", algorithm_text[a]);
-        first &= !(set >> a & 1);
-    }
-}
-
 bool algorithms_parse(Diag *diag, const char *text, AlgorithmSet *ret)
 {
     AlgorithmSet set = 0;

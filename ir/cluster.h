@@ -26,7 +26,6 @@ typedef unsigned AlgorithmSet; /* bit a: algorithm a */
 enum { ALGORITHMS_USUAL = 1 << ALGORITHM_RING | 1 << ALGORITHM_TREE };
 /* "ring,tree"; false after an error that names the nearest word. */
 bool algorithms_parse(Diag *diag, const char *text, AlgorithmSet *ret);
-void algorithms_put(Str *str, AlgorithmSet set);
 
 /* One level of links: groups of `width` consecutive lower groups share it. Level 0 joins the
  * devices of a domain. */

@@ -141,9 +141,6 @@ int body_list_with(const Body *body, const Inst *inst);
 /* The dtype of a value under a recipe: the weights', the gradients' of wide values, the
  * activations' of others and of what the chain hands on. */
 DType value_dtype(const Graph *graph, ValueId id, const Recipe *recipe);
-/* Placement of the gradient accumulator of a parameter: the shards of its home, Partial where the
- * gradient arises so. */
-Placement body_acc_placement(const Body *body, int param);
 /* Readable text, one instruction a line (--dump-after=place|fuse). */
 void body_put_text(Str *str, const Body *body);
 /* Every placement satisfies its op's rule, every move is legal, every input was produced, no two

@@ -221,12 +221,6 @@ static void take_insts(Lowering *lo, InstList *ret)
     lo->insts.n = lo->insts.cap = 0;
 }
 
-Placement body_acc_placement(const Body *body, int param)
-{
-    CHECK(body->acc_copy[param] != NONE);
-    return body->copies.at[body->acc_copy[param]].place;
-}
-
 /* True when the value's only purpose is to be this parameter's gradient, so that its maker can add
  * into the accumulator; a maker that reads the parameter may find it there. */
 static bool only_gradient(const Graph *graph, ValueId id, ValueId param)

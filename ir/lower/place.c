@@ -23,12 +23,6 @@ bool place_equal(const Placement *a, const Placement *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-int place_compare(const Placement *a, const Placement *b)
-{
-    int order = memcmp(a, b, sizeof *a);
-    return (order > 0) - (order < 0);
-}
-
 AtomSet place_sharded(const Placement *place)
 {
     AtomSet set = 0;

@@ -116,8 +116,7 @@ AtomSet token_atoms(const Mesh *mesh);   /* of dp and cp: every gradient is a su
 
 Placement place_replicate(void);
 bool place_equal(const Placement *a, const Placement *b);
-int place_compare(const Placement *a, const Placement *b); /* a total order, by content */
-AtomSet place_used(const Placement *place);                /* shard or partial */
+AtomSet place_used(const Placement *place); /* shard or partial */
 AtomSet place_sharded(const Placement *place);
 /* Every axis divides by its atoms. */
 bool place_fits(const Mesh *mesh, const Net *net, const Value *value, const Placement *place);
