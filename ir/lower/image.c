@@ -266,9 +266,13 @@ static json_t *image_dims(const Plan *image, const Net *net, const AtomSet *atom
 }
 
 /* A window that is shorter than the sequence stays so, a part of the head that turns stays a part.
- */
+ * Over two or three elements a norm is nearly a sign, steep where they are small, and steps that
+ * follow each other would be judged by their rounding: it is made gentle. */
 static void shrink_attributes(json_t *object, const Plan *plan)
 {
+    json_t *eps = json_object_get(object, "eps");
+    if (json_is_number(eps) && json_number_value(eps) < 0.1)
+        json_object_set_new(object, "eps", json_real(0.1));
     json_t *window = json_object_get(object, "window"), *rotary = json_object_get(object, "rotary");
     if (json_is_number(window) && json_number_value(window) < (double)plan->job.sequence &&
         json_number_value(window) > 3)

@@ -304,7 +304,8 @@ bool prove_numeric(Arena *arena, Diag *diag, const Plan *plan, const Net *net,
                    .plan = image,
                    .net = small,
                    .rounds = options->rounds + program_rounds(program) - 2,
-                   .lr = 1,
+                   /* where nothing is clipped, gradients as they come would throw weights far */
+                   .lr = image->job.clip > 0 ? 1 : 1.0 / 16,
                    .delay = delay};
     make_params(&trial, options->seed);
     make_batches(&trial, options->seed);
