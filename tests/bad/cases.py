@@ -139,6 +139,11 @@ PLAN = [
     ("an unknown recipe", ('"recipe": "fp32"', '"recipe": "fp8\\n"'), "unknown recipe"),
     ("beta of 2", ('"beta1": 0.9', '"beta1": 2'), "between 0 and 1"),
     ("state over an atom that is not there", ('"state_atoms": []', '"state_atoms": [1]'), "between 0 and 0"),
+    ("state of a class behind the plan's", plan_class(1, lambda c: c.update(
+        cut={"state_atoms": [], "state_memory": "nvme"})), "in nvme, behind the plan's home"),
+    ("gradients in two memories", edited(None, lambda p: (
+        p.update(gradient_memory="nvme"), p["classes"][1].update(cut={"state_atoms": [], "gradient_memory": "dram"}))),
+     "keeps gradients in dram, others in nvme"),
     ("rows of 1e18 ns", ('"hop_ns": 0', '"hop_ns": 1000000000000000000'), "between 0 and"),
     ("rows of another plan", edited("rows", lambda r: r.update(forward_ns=[1, 2])), "2 numbers for 1 stages"),
 ]
