@@ -4,11 +4,6 @@
 #include "codegen/trainer.h"
 #include "ir/lower/state.h"
 
-bool trainer_state_away(const Trainer *t)
-{
-    return t->plan->memory[KEPT_STATE] != MEMORY_HBM;
-}
-
 bool stage_state_away(const StageProgram *stage)
 {
     return stage->state_way.n[MEMORY_HBM] > 0;
@@ -98,6 +93,11 @@ static bool has_one_home(const Trainer *t)
     return (homes & (homes - 1)) == 0;
 }
 
+bool trainer_state_away(const Trainer *t)
+{
+    return homes_of(t) >> MEMORY_DRAM != 0;
+}
+
 const char *trainer_state_home(const Trainer *t, const Group *group)
 {
     return has_one_home(t) || group->state_home == MEMORY_HBM
@@ -107,8 +107,6 @@ const char *trainer_state_home(const Trainer *t, const Group *group)
 
 const char *trainer_state_base(const Trainer *t)
 {
-    if (has_one_home(t))
-        return trainer_memory[t->plan->memory[KEPT_STATE]];
     unsigned homes = homes_of(t);
     const char *base = NULL;
     for (int m = MEMORY_HBM; m < MEMORY_COUNT; m++)
@@ -116,14 +114,15 @@ const char *trainer_state_base(const Trainer *t)
             base = !base ? trainer_memory[m]
                          : arena_printf(t->arena, "group->state_home == %d ? %s : %s", m,
                                         trainer_memory[m], base);
-    return arena_printf(t->arena, "(%s)", base);
+    return has_one_home(t) ? base : arena_printf(t->arena, "(%s)", base);
 }
 
 static const char *home_words(const Trainer *t)
 {
-    return !has_one_home(t)                             ? ""
-           : t->plan->memory[KEPT_STATE] == MEMORY_DRAM ? " in the host's memory"
-                                                        : " in a file";
+    unsigned homes = homes_of(t);
+    return homes == 1u << MEMORY_DRAM   ? " in the host's memory"
+           : homes == 1u << MEMORY_NVME ? " in a file"
+                                        : "";
 }
 
 static void print_address(Trainer *t, Emit *out, int s)
