@@ -83,7 +83,8 @@ class Sample:
 
 def main():
     exe, seed, count = sys.argv[2:5]
-    lines = e2e.command(exe, "--list", seed, count, 8).stdout.splitlines()
+    env = e2e.environment(LPLAN_FLOWS="100")  # as many as can: few plans of a sample are pipelines
+    lines = e2e.command(exe, "--list", seed, count, 8, env=env).stdout.splitlines()
     tap = e2e.Tap()
     with e2e.Workshop() as shop, \
             concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as builders:
