@@ -137,7 +137,8 @@ static bool read_device(Json at, Device *device)
                                        "memory_permille",
                                        "memory_bytes_per_s",
                                        "attention_permille",
-                                       "attention_row_pairs"};
+                                       "attention_row_pairs",
+                                       "host_wait_ns"};
     if (!json_want_object(at))
         return false;
     const IntKey ints[] = {
@@ -161,6 +162,7 @@ static bool read_device(Json at, Device *device)
     good &= json_opt_int(at, "band_permille", 1, 1000, &device->band_permille);
     good &= json_opt_int(at, "attention_permille", 1, 1000, &device->attention_permille);
     good &= json_opt_int(at, "attention_row_pairs", 0, 1 << 20, &device->attention_row_pairs);
+    good &= json_opt_int(at, "host_wait_ns", 0, ns_max, &device->host_wait_ns);
     device->target = target_text[target];
     if (good && device->margin_bytes >= device->memory_bytes) {
         good = json_fail(json_get(at, "margin_bytes"), "the margin leaves nothing of the memory");
@@ -421,6 +423,8 @@ static json_t *device_json(const Device *device)
     if (device->attention_row_pairs)
         json_object_set_new(object, "attention_row_pairs",
                             json_integer((json_int_t)device->attention_row_pairs));
+    if (device->host_wait_ns)
+        json_object_set_new(object, "host_wait_ns", json_integer((json_int_t)device->host_wait_ns));
     return object;
 }
 

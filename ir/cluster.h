@@ -53,6 +53,7 @@ typedef struct Device {
     int64_t memory_permille;     /* of bandwidth a streaming kernel reaches */
     int64_t attention_permille;  /* of peak that attention reaches; 0: gemm_permille */
     int64_t attention_row_pairs; /* by how many more pairs a query takes than its mask leaves it */
+    int64_t host_wait_ns;        /* a stream stands still where its host must read a number of it */
     const char *target;          /* "host" or "cuda" */
     Tag tag;
     int64_t band_permille; /* how far a time of this device may be off; 0: what the tag says */

@@ -72,7 +72,8 @@ Family *family_of_plan(Arena *arena, const Problem *problem, const Plan *plan, c
     Variant *variant = variant_of_plan(arena, plan, net);
     const Schedule *rows = plan_rows(arena, diag_new(arena), plan);
     CHECK(rows != NULL);
-    DeckKey key = {.micro_batch = 1, .ep = 1, .split = schedule_splits(rows)};
+    DeckKey key = {
+        .micro_batch = 1, .ep = 1, .exchange = (int)plan->exchange, .split = schedule_splits(rows)};
     Deck *deck = deck_new(arena, arena, problem, variant, &key);
     Order *order = order_new(arena, plan->schedule, rows);
     int dp = mesh_extent(&plan->mesh, role_atoms(&plan->mesh, ROLE_DP));

@@ -93,7 +93,8 @@ static bool set_device(Problem *problem, const char *key, const char *name, cons
                             {"small_gemm_flops", &device->small_gemm_flops},
                             {"memory_permille", &device->memory_permille},
                             {"attention_permille", &device->attention_permille},
-                            {"attention_row_pairs", &device->attention_row_pairs}};
+                            {"attention_row_pairs", &device->attention_row_pairs},
+                            {"host_wait_ns", &device->host_wait_ns}};
     return set_field(problem->diag, key, name, fields, sizeof fields / sizeof *fields, value);
 }
 

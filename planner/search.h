@@ -81,6 +81,7 @@ typedef enum {
     WIDE_PASSING, /* blocks of a sequence on tp pass by products */
     WIDE_BRAID,   /* two rows in one, and DualPipeV, which was made for them */
     WIDE_CROSS,   /* tp beyond the fastest domain beside cp */
+    WIDE_PADDED,  /* messages of rows have the size of their bound: no host waits for another */
     WIDE_COUNT
 } WideKind;
 extern const char *const wide_text[WIDE_COUNT];

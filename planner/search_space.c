@@ -7,7 +7,7 @@
 enum { MAX_TP = 1024, SEARCHED = 5, SEARCHED_ROUNDS = 4 };
 
 const char *const wide_text[WIDE_COUNT] = {"etp=1", "tp_by=ring", "braid=1",
-                                           "tp beyond a node beside cp"};
+                                           "tp beyond a node beside cp", "exchange=padded"};
 
 static bool pinned_to(int64_t pin, int64_t value)
 {
@@ -144,7 +144,6 @@ static void add_rooms(Space *space, Pins *pins)
     int room = given->room >= 0 ? given->room
                : given->ep > 0  ? 0
                                 : problem_imbalance(space->problem);
-    pins->exchange = given->exchange > EXCHANGE_EXACT ? given->exchange : EXCHANGE_EXACT;
     /* What there is no room for may come in rounds, whose nodes make tables of blocks large: where
      * no block is cut. */
     bool free = given->rounds < 0 && room == 0 && pins->ep > 1 && pins->tp * pins->cp == 1;
@@ -157,6 +156,22 @@ static void add_rooms(Space *space, Pins *pins)
     }
 }
 
+/* Messages of rows have the size that a pin says, else their own; in a wide space that of their
+ * bound as well. */
+static void add_exchanges(Space *space, Pins *pins)
+{
+    const Pins *given = space->pins;
+    bool both = space->wide >> WIDE_PADDED & 1 && pins->ep > 1;
+    for (int exchange = EXCHANGE_EXACT; exchange <= (both ? EXCHANGE_PADDED : EXCHANGE_EXACT);
+         exchange++) {
+        pins->exchange = given->exchange >= 0 ? given->exchange : exchange;
+        pins->rounds = given->rounds;
+        pins->room = given->room;
+        if (experts_fit(space->quiet, space->problem, pins))
+            add_rooms(space, pins);
+    }
+}
+
 /* Numbers of ranks that may share the experts of a layer, which as many cut. */
 static void add_shared(Space *space, Pins *pins)
 {
@@ -165,10 +180,8 @@ static void add_shared(Space *space, Pins *pins)
     int most = space->pins->ep > 0 ? space->pins->ep : problem->routed ? apart : 1;
     for (int ep = space->pins->ep > 0 ? most : 1; ep <= most && ep <= apart; ep++) {
         pins->ep = ep;
-        pins->rounds = space->pins->rounds;
-        pins->room = space->pins->room;
-        if (apart % ep == 0 && experts_fit(space->quiet, problem, pins))
-            add_rooms(space, pins);
+        if (apart % ep == 0)
+            add_exchanges(space, pins);
     }
 }
 
@@ -419,6 +432,8 @@ unsigned wide_choices(const Problem *problem, const Pins *pins)
         [WIDE_BRAID] = pins->braid < 0 && pins->pp != 1 && problem->ranks > 1 &&
                        (!pins->schedule || schedule_info[schedule_by_name(pins->schedule)].braids),
         [WIDE_CROSS] = long_enough && pins->cp < 0 && pins->tp != 1,
+        [WIDE_PADDED] = problem->routed && pins->exchange < 0 && pins->ep != 1 &&
+                        problem->cluster->device.host_wait_ns > 0,
     };
     unsigned set = 0;
     for (int kind = 0; kind < WIDE_COUNT; kind++)

@@ -469,8 +469,9 @@ void stage_add_homes(const Family *family, int begin, int end, bool turns, int a
     for (int b = 0; b < cost->buckets; b++) {
         StageBucket *bucket = &cost->bucket[b];
         int at = bucket->close_link - begin;
-        bucket->ready_ns += late[adds][at] + bucket->fold_ns;
-        bucket->ready_whole_ns += late[PART_B][at] + bucket->fold_ns;
+        int64_t fold = family->order->micros > 1 ? bucket->fold_ns : 0; /* of the last row */
+        bucket->ready_ns += late[adds][at] + fold;
+        bucket->ready_whole_ns += late[PART_B][at] + fold;
     }
     cost->transient_bytes +=
         cost->fetched_bytes + cost->buffer_bytes + cost->sums_bytes[MEMORY_HBM];

@@ -48,19 +48,36 @@ static void take_difference(const Difference *by, const StepTimes *a, StepTimes 
     }
 }
 
+/* Some stage has more to do a step than the last to end takes for one: the others have not met it
+ * yet. */
+static bool falls_behind(const StepTimes *times)
+{
+    bool behind = false;
+    for (int s = 0; s < times->stages; s++)
+        behind |= times->stage[s].spent_ns[SPENT_BUBBLE] < -SPENT_COUNT; /* rounded one by one */
+    return behind;
+}
+
 StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *trace)
 {
     if (!program->flows)
         return simulate_rounds(arena, program, 1, trace);
     /* after as many micro-batches as there are in a step for each stage, and as many such steps,
-     * every stage has met its slowest neighbour */
+     * every stage has met its slowest neighbour, but for one that is little slower: it takes long
+     * to fall as far behind as it may */
+    enum { DOUBLED = 4 };
     Difference by = {4};
     int micros = program->plan->micro_batches, stages = program->stages;
     int begin = (2 * stages + 2) * (micros < stages ? stages / micros : 1);
+    StepTimes *times = NULL;
     Arena *scratch = arena_new("steady");
-    StepTimes *a = simulate_rounds(scratch, program, begin, NULL);
-    StepTimes *b = simulate_rounds(arena, program, begin + by.steps, trace);
-    take_difference(&by, a, b);
+    for (int i = 0; i <= DOUBLED && (!times || falls_behind(times)); i++) {
+        const StepTimes *before = simulate_rounds(scratch, program, begin << i, NULL);
+        times = simulate_rounds(arena, program, (begin << i) + by.steps, NULL);
+        take_difference(&by, before, times);
+    }
+    if (trace)
+        simulate_rounds(scratch, program, begin + by.steps, trace);
     arena_free(scratch);
-    return b;
+    return times;
 }

@@ -256,11 +256,19 @@ static int64_t left_to_others(const Body *body, const Inst *inst)
     return bytes;
 }
 
+/* Only the data say how much it sends. */
+static bool inst_asks_host(const Body *body, const Inst *inst)
+{
+    const Value *value = &body->graph->values.at[body->copies.at[inst->in[0]].value];
+    return body->net->exchange == EXCHANGE_EXACT && move_is_routed(body->net, value, &inst->move);
+}
+
 int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst)
 {
     if (inst_is_collective(inst))
         return price_collective(roof->cluster, body->mesh, inst->move.kind, &inst->move.atoms,
-                                inst_wire_bytes(body, inst));
+                                inst_wire_bytes(body, inst)) +
+               (inst_asks_host(body, inst) ? roof->cluster->device.host_wait_ns : 0);
     Form form = inst->kind == INST_KERNEL ? inst->form : FORM_copy;
     int64_t bytes = -left_to_others(body, inst);
     for (int k = 0; k < inst->ins; k++)

@@ -37,7 +37,9 @@ int64_t price_stream(const Device *device, int64_t bytes); /* bytes through memo
 /* One placed node by itself. */
 int64_t node_ns(const Roofline *roof, const Graph *graph, const Node *node, const Placement *in,
                 const Placement *out);
-/* One instruction of a body, all its nodes: FLOPs of each, bytes of the stored operands only. */
+/* One instruction of a body, all its nodes: FLOPs of each, bytes of the stored operands only. Where
+ * rows go by whom they name in messages of their own size, a host must know how many they are: the
+ * device waits for it (Device.host_wait_ns). */
 int64_t inst_ns(const Roofline *roof, const Body *body, const Inst *inst);
 /* The matrix-product FLOPs of an instruction on this rank. */
 int64_t inst_flops(const Body *body, const Inst *inst);

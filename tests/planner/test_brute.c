@@ -105,7 +105,7 @@ typedef struct Tally {
     int64_t mixed;         /* answers whose layers differ, */
     int64_t mixed_apart;   /* of these with W apart, several chunks, or steps that flow */
     int64_t split;         /* with experts that ranks of tp share, or have all */
-    int64_t passing, braided, rounds;
+    int64_t passing, braided, rounds, padded;
 } Tally;
 
 static int64_t brute_force(Arena *arena, const Problem *problem, const Pins *given, Search *search,
@@ -185,6 +185,7 @@ static void check_pins_equal_brute_force(Arena *arena, Problem *problem, const P
     tally->passing += result.found && result.best.pins.tp_by == CROSS_RING;
     tally->braided += result.found && result.best.pins.braid > 0;
     tally->rounds += result.found && result.best.pins.rounds > 1;
+    tally->padded += result.found && result.best.pins.exchange == EXCHANGE_PADDED;
     assert_int_equal(result.stats.considered, result.stats.cut_memory + result.stats.cut_bound +
                                                   result.stats.simulated + result.stats.open);
     search_free(search);
@@ -310,16 +311,18 @@ static void test_equals_brute_force_in_a_wide_space(void **state)
             given.ep = 2;
             given.recompute = 0; /* nor mixes of it */
             device->memory_bytes /= 3;
+            device->host_wait_ns = i % 8 == 7 ? INT64_C(1) << 30 : 0;
         }
         check_pins_equal_brute_force(arena, problem, &given, &tally);
         arena_free(arena);
     }
     print_message("# %lld plans, %lld fit; of %d answers %lld have etp below tp, %lld rings on tp, "
-                  "%lld two rows in one, %lld rounds\n",
+                  "%lld two rows in one, %lld rounds, %lld padded messages\n",
                   (long long)tally.plans, (long long)tally.fitting, WIDE_PROBLEMS,
                   (long long)tally.split, (long long)tally.passing, (long long)tally.braided,
-                  (long long)tally.rounds);
-    assert_true(tally.split > 0 && tally.passing > 0 && tally.braided > 0 && tally.rounds > 0);
+                  (long long)tally.rounds, (long long)tally.padded);
+    assert_true(tally.split > 0 && tally.passing > 0 && tally.braided > 0 && tally.rounds > 0 &&
+                tally.padded > 0);
 }
 
 /* The search may keep things in another memory: what would not fit, or not so fast, does then. */

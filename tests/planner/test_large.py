@@ -47,7 +47,8 @@ def test_wide_space():
            "tp=4,mbs=1,zero=1,recompute=full,sp=1"]
     narrow, wide = (json.loads(good("plan", *job, *more, "--json")) for more in ([], ["--wide"]))
     space, wider = narrow["search"]["space"], wide["search"]["space"]
-    assert space["outside"] == wider["widened"] == ["etp=1", "tp_by=ring", "braid=1"], (space, wider)
+    assert space["outside"] == wider["widened"] == ["etp=1", "tp_by=ring", "braid=1", "exchange=padded"], (
+        space, wider)
     assert not space["wide"] and wider["wide"] and wide["search"]["considered"] > narrow["search"]["considered"]
     assert wide["placement"]["braid"] and wide["placement"]["schedule"] == "dualpipev", wide["placement"]
     assert wide["predicted"]["step_ns"] < narrow["predicted"]["step_ns"], (wide["predicted"], narrow["predicted"])
