@@ -72,6 +72,11 @@ static void put_numeric(Str *text, const ProveReport *report, const ProveOptions
                   "their losses.\n           Largest relative error ");
     put_error(text, report->max_error);
     str_putf(text, " (%s)\n", report->worst ? report->worst : "nowhere");
+    if (report->last_bit > 0) {
+        str_put(text, "           where the last bit of the weights alone makes ");
+        put_error(text, report->last_bit);
+        str_put(text, ": eight times that is equal\n");
+    }
     if (report->fault)
         str_putf(text, "  fault    %s\n", report->fault);
     str_putf(text, "  reach    %d of %d ops, %d Steps;", report->reached_ops, OP_COUNT,
@@ -123,10 +128,11 @@ static void put_memory(Arena *arena, Str *text, const Program *program, const Pr
 static char *report_json(Arena *arena, const Program *program, const ProveReport *report,
                          bool sound, bool good)
 {
-    json_t *root = json_pack(
-        "{s:b,s:b,s:f,s:{s:i,s:i,s:i}}", "static", sound, "equal", report->equal, "max_rel_error",
-        isinf(report->max_error) ? 1e300 : report->max_error, "mutations", "tried", report->tried,
-        "caught", report->caught, "equivalent", report->equivalent);
+    json_t *root =
+        json_pack("{s:b,s:b,s:f,s:f,s:{s:i,s:i,s:i}}", "static", sound, "equal", report->equal,
+                  "max_rel_error", isinf(report->max_error) ? 1e300 : report->max_error, "last_bit",
+                  report->last_bit, "mutations", "tried", report->tried, "caught", report->caught,
+                  "equivalent", report->equivalent);
     Figures figures = figures_of(program);
     json_object_set_new(root, "memory", figures_json(&figures));
     json_object_set_new(root, "proven", json_boolean(good));

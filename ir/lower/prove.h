@@ -25,6 +25,9 @@ typedef struct ProveReport {
     bool equal;
     double max_error;  /* over loss, norm and every parameter after every round and order */
     const char *worst; /* where */
+    double last_bit;   /* where that is more than the tolerance: what the last bit of the weights
+                          makes of the unbroken oracle; plans are equal up to 8 times this, at most
+                          1e-6 */
     const char *fault; /* deadlock or mismatch, or NULL */
     int ranks, stages, micros, steps; /* of the image; Steps of all ranks */
     int params, rounds;               /* optimizer steps */
