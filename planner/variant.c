@@ -314,19 +314,33 @@ Net *problem_form(const Problem *problem, const Spread *spread, int sharing, int
     return model_read_as(problem->arena, problem->diag, json_root(problem->model), &reading);
 }
 
-int pins_rounds_room(const Problem *problem, const Pins *pins)
+/* In percent of an even share, the room in which so many rounds hold all rows that can come. */
+static int rounds_room_of(const Problem *problem, int tp, int cp, int ep, int rounds)
 {
     const Net *net = problem->routed;
-    int64_t room = 100, tokens = problem->job.sequence / (pins->tp * (pins->cp > 1 ? pins->cp : 1));
-    for (int d = 0; net && pins->ep > 1 && d < net->dims.n; d++) {
+    int64_t room = 100, tokens = problem->job.sequence / (tp * (cp > 1 ? cp : 1));
+    for (int d = 0; net && ep > 1 && d < net->dims.n; d++) {
         const Dim *dim = &net->dims.at[d];
         if (dim->kind != DIM_ROUTED)
             continue;
         int64_t own = rounds_room(tokens > 0 ? tokens : 1, dim->extent,
-                                  net->dims.at[dim->among].extent, pins->ep, pins->rounds);
+                                  net->dims.at[dim->among].extent, ep, rounds);
         room = own > room ? own : room;
     }
     return (int)room;
+}
+
+int pins_rounds_room(const Problem *problem, const Pins *pins)
+{
+    int room = rounds_room_of(problem, pins->tp, pins->cp, pins->ep, pins->rounds);
+    for (int i = 0; i < pins->ranges; i++) { /* a model has one room: that of all its layers */
+        const Pins *some = &pins->range[i].pins;
+        int own = rounds_room_of(problem, some->tp > 0 ? some->tp : pins->tp,
+                                 some->cp > 0 ? some->cp : pins->cp,
+                                 some->ep > 0 ? some->ep : pins->ep, pins->rounds);
+        room = own > room ? own : room;
+    }
+    return room;
 }
 
 bool pins_routed(const Pins *pins)

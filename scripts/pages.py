@@ -43,7 +43,8 @@ class Shop:
         return result.stdout
 
     def table(self, words):
-        result = subprocess.run([self.lplan, *words[1:], "--json", "--only", "head"], cwd=self.folder, stdin=subprocess.DEVNULL,
+        less = [] if "--collectives" in words else ["--only", "head"]
+        result = subprocess.run([self.lplan, *words[1:], "--json", *less], cwd=self.folder, stdin=subprocess.DEVNULL,
                                 capture_output=True, text=True, check=True, timeout=600)
         return json.loads(result.stdout)
 

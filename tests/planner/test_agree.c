@@ -270,34 +270,6 @@ static void test_cut_homes_agree(void **state)
                   CUT, 100 * worst[0], 100 * worst[1]);
 }
 
-/* The same of steps that flow: of one micro-batch nothing is added to the gradients of those before
- * it, and what a stage does between two steps is in its turn once. */
-static const Case flowing[] = {
-    {"llama-10m", "host", 4, 2, 128, "fp32", "dp=2,pp=2,zero=2,mbs=1,schedule=pipedream"},
-    {"llama-10m", "host", 8, 2, 128, "fp32", "dp=2,pp=4,zero=2,mbs=1,schedule=pipedream"},
-    {"llama-10m", "host", 8, 2, 128, "fp32", "dp=2,pp=4,zero=3,mbs=1,schedule=pipedream"},
-    {"llama-3-8b", "dgx-h100", 32, 4, 4096, "bf16", "dp=4,pp=8,zero=3,mbs=1,schedule=pipedream"},
-    {"llama-10m", "host", 4, 8, 128, "fp32", "dp=2,pp=2,zero=2,schedule=2bw"},
-};
-
-static void test_flowing_steps_agree(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof flowing / sizeof *flowing; i++) {
-        Made made = make(&flowing[i]);
-        int64_t *end = ARENA_ARRAY(made.arena, int64_t, made.family->order->n);
-        int64_t segment = family_segment(made.family, made.plan->first_link, end);
-        StepTimes *steps = simulate_program(made.arena, made.program, NULL);
-        if (off(segment, steps->step_ns) > 0.005)
-            fail_msg("%s %s: segments %lld ns, Steps %lld ns", flowing[i].model, flowing[i].pins,
-                     (long long)segment, (long long)steps->step_ns);
-        for (int s = 0; s < made.plan->stages;
-             s++) /* no stage does more than a step has room for */
-            assert_int_equal(spent_sum(&steps->stage[s]), steps->step_ns);
-        done(&made);
-    }
-}
-
 /* What lives in other memories: the device's bytes and theirs, what passes between, and rows and
  * updates that wait for it. */
 static const Case far[] = {
@@ -613,7 +585,6 @@ int main(void)
         cmocka_unit_test(test_a_plan_file_prices_as_it_was_found),
         cmocka_unit_test(test_example_plans),
         cmocka_unit_test(test_cut_homes_agree),
-        cmocka_unit_test(test_flowing_steps_agree),
         cmocka_unit_test(test_far_homes_agree),
         cmocka_unit_test(test_layers_that_differ),
         cmocka_unit_test(test_mixes_by_brute_force),
