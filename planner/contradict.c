@@ -347,7 +347,17 @@ static bool expert_ranks_fit(Diag *diag, const Problem *problem, const Pins *pin
 /* Rounds that were asked for hold whatever comes. */
 static bool rounds_fit(Diag *diag, const Problem *problem, const Pins *pins)
 {
-    if (pins->rounds <= 1 || pins->ep <= 1 || pins->room <= 0 || pins->tp <= 0)
+    if (pins->rounds <= 1 || pins->ep <= 1 || pins->tp <= 0)
+        return true;
+    if (pins->etp > 0 && pins->ep < pins->tp / pins->etp) {
+        diag_error(diag, NO_SPAN,
+                   "pins rounds=%d, ep=%d and etp=%d with tp=%d: ranks of tp hold the same experts "
+                   "for other tokens, and rounds that they deal out together may be full on one",
+                   pins->rounds, pins->ep, pins->etp, pins->tp);
+        diag_help(diag, "use ep=%d, etp=%d, or leave rounds out", pins->tp / pins->etp, pins->tp);
+        return false;
+    }
+    if (pins->room <= 0)
         return true;
     int room = pins_rounds_room(problem, pins);
     if (pins->room >= room)

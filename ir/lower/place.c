@@ -532,6 +532,16 @@ static bool ring_fits(const Mesh *mesh, const Graph *graph, const Node *node,
     return memcmp(&whole, &passing, sizeof whole) == 0;
 }
 
+/* What is dealt out to rounds fills the room of a receiver evenly when it deals with nobody else's
+ * rows: ranks that hold the same experts for other tokens deal out blocks of their own. */
+static bool deals_alone(const Mesh *mesh, const Node *node, const NodeChoice *choice)
+{
+    for (int a = 0; op_info[node->op].attrs == ATTRS_deal && a < mesh->n; a++)
+        if ((mesh->edp >> a & 1) && choice->atom[a] == CHOICE_REPLICATE)
+            return false;
+    return true;
+}
+
 bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node *node,
                 const NodeChoice *choice, Placement *ret_in, Placement *ret_out)
 {
@@ -550,7 +560,7 @@ bool place_node(const Mesh *mesh, const Net *net, const Graph *graph, const Node
     for (int k = 0; k < node->outs; k++)
         if (!place_fits(mesh, net, &graph->values.at[node->out[k]], &ret_out[k]))
             return false;
-    return ring_fits(mesh, graph, node, choice, ret_in, ret_out);
+    return deals_alone(mesh, node, choice) && ring_fits(mesh, graph, node, choice, ret_in, ret_out);
 }
 
 /* ---- views ---- */

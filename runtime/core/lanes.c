@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef O_DIRECT
@@ -254,7 +255,8 @@ void lp_lanes_open(LpSelf *self)
     if (dram > 0) {
         self->rank.dram = lp_arena_map(dram);
         if (!self->rank.dram)
-            lp_fail(3, "the system refuses %lld bytes for the optimizer's state", (long long)dram);
+            lp_fail(3, "the system refuses %lld bytes for what lives in the host's memory",
+                    (long long)dram);
     }
     if (file > 0)
         file_open(self, file);
@@ -271,6 +273,35 @@ int64_t lp_lanes_resident(LpSelf *self)
     int64_t dram = lp_dram_bytes(self->rank.job, self->rank.stage);
     int64_t bytes = dram > 0 ? lp_memory_resident(self->rank.dram, dram) : 0;
     return bytes > 0 ? bytes : 0;
+}
+
+void lp_lanes_measure(LpSelf *self)
+{
+    const LpJob *job = self->rank.job;
+    if (!job->dram_bytes && !job->file_bytes)
+        return;
+    int64_t dram = lp_dram_bytes(job, self->rank.stage),
+            file = lp_file_bytes(job, self->rank.stage);
+    struct stat at = {0};
+    if (file > 0 && fstat(self->lanes->buffered, &at) != 0)
+        at.st_blocks = 0;
+    LpFar *far = lp_new((size_t)job->ranks, sizeof *far);
+    far[self->rank.index] =
+        (LpFar){.asked = {(double)dram, (double)file},
+                .found = {(double)lp_lanes_resident(self), 512.0 * (double)at.st_blocks}};
+    LpEvent gathered = {0};
+    lp_all_gather(&gathered, LP_WORLD, (double *)&far[self->rank.index], (double *)far,
+                  sizeof *far / sizeof(double), LP_F64);
+    lp_wait(&gathered);
+    LpFar most = far[0];
+    for (int i = 1; i < job->ranks; i++)
+        for (int k = 0; k < 2; k++)
+            if (far[i].asked[k] > most.asked[k]) {
+                most.asked[k] = far[i].asked[k];
+                most.found[k] = far[i].found[k];
+            }
+    lp_log_far(self, &most);
+    free(far);
 }
 
 void lp_lanes_close(LpSelf *self)

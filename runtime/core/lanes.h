@@ -16,6 +16,10 @@ void lp_lanes_close(LpSelf *self);
 /* What of these memories is resident now: not the device's, nor outside of anything. */
 int64_t lp_lanes_resident(LpSelf *self);
 
+/* Behind the last step, by all ranks together: logs what the fullest ranks asked of these memories,
+ * and what of it is there. */
+void lp_lanes_measure(LpSelf *self);
+
 /* Is what a lane was told to do done? Fails with one line when it could not be. */
 bool lp_errand_done(LpSelf *self, LpErrand *errand);
 void lp_errand_free(LpSelf *self, LpErrand *errand);

@@ -69,6 +69,17 @@ void lp_log_lanes(LpSelf *self, int64_t bytes, bool direct)
     fflush(stdout);
 }
 
+void lp_log_far(LpSelf *self, const LpFar *far)
+{
+    static const char *const name[2] = {"the host's memory", "a file"}, *const there[2] = {
+                                                                            "resident", "on disk"};
+    for (int k = 0; k < 2 && self->log && !self->rank.options->quiet; k++)
+        if (far->asked[k] > 0)
+            printf("memory: %.2f MiB in %s behind the arena, %.2f MiB %s (measured)\n",
+                   far->asked[k] / 1048576.0, name[k], far->found[k] / 1048576.0, there[k]);
+    fflush(stdout);
+}
+
 /* JSON has no NaN. */
 static void json_real(FILE *file, const char *key, double value)
 {

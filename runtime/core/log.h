@@ -24,5 +24,10 @@ void lp_log_close(LpSelf *self);
 /* Where state lives that is not in memory: bytes of the file of this rank, and whether it is read
  * and written past the page cache. */
 void lp_log_lanes(LpSelf *self, int64_t bytes, bool direct);
+/* Bytes of the host's memory and of files behind an arena: asked for, and found to be there. */
+typedef struct LpFar {
+    double asked[2], found[2];
+} LpFar;
+void lp_log_far(LpSelf *self, const LpFar *far);
 
 #endif

@@ -68,10 +68,10 @@ static void refuse_too_large(LpSelf *self)
     int64_t arena = job->arena_bytes[self->rank.stage];
     int64_t tokens = (int64_t)job->rows * job->seq * job->stages / job->ranks;
     int64_t outside = lp_memory_outside(self->rank.arena, arena, job->vocab, tokens);
+    outside -= lp_lanes_resident(self);
     double(*needs)[2] = lp_new((size_t)job->ranks, sizeof *needs);
     needs[self->rank.index][0] = (double)arena;
     needs[self->rank.index][1] = (double)(outside > 0 ? outside : 0);
-    outside -= lp_lanes_resident(self);
     LpEvent gathered = {0};
     lp_all_gather(&gathered, LP_WORLD, needs[self->rank.index], needs, 2, LP_F64);
     lp_wait(&gathered);

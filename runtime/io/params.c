@@ -6,6 +6,7 @@
 #include "runtime/io/params.h"
 
 #include "runtime/core/bf16.h"
+#include "runtime/core/lanes.h"
 #include "runtime/core/log.h"
 #include "runtime/io/fit.h"
 #include "runtime/io/safetensors.h"
@@ -300,4 +301,5 @@ void lp_finish(const LpPart *parts, int count)
     if (self->rank.options->save)
         lp_save(self->rank.options->save, parts, count, self->rank.options->save_dtype);
     lp_log_end(self);
+    lp_lanes_measure(self);
 }

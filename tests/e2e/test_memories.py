@@ -8,6 +8,7 @@ buckets, so that slots are reused): losses, norms and weights of all are equal b
 ranks whose operations are held back. A checkpoint goes on in another memory. What cannot be kept is one
 clear line."""
 import json
+import re
 import resource
 import shutil
 import signal
@@ -121,6 +122,22 @@ class Memories:
                 if got != want:
                     raise Failed(f"{title}: from {first} on in {second}: other weights than without a stop")
 
+    def measured(self):
+        """What a run finds of its memories is what the plan's layout has: a file whole, of the host's memory all
+        pages that anything was kept in, and those are most."""
+        place = self.build("zero3", {"dp": 2, "zero": 3}, "fp32", "four-nvme")
+        said = e2e.command(place / "trainer" / "trainer", "--virtual", "--steps", 2, "--data", self.data,
+                           "--offload-dir", self.files).stdout
+        source = (place / "trainer" / "trainer.c").read_text()
+        for name, words in (("dram", "the host's memory"), ("file", "a file")):
+            asked = int(re.search(rf"{name}_bytes\[\] = {{(\d+)L", source)[1]) / 2**20
+            line = re.search(rf"memory: (\S+) MiB in {words} behind the arena, (\S+) MiB", said)
+            if not line:
+                raise Failed(f"no line of {words}: {said}")
+            told, found = float(line[1]), float(line[2])
+            if abs(told - asked) > 0.01 or not 0.9 * asked < found < asked + 2.1:
+                raise Failed(f"{words}: asked for {asked}, {line[0]}")
+
     def refusals(self):
         title, pins, recipe, _ = ROWS[0]
         trainer = self.build(title, pins, recipe, "nvme") / "trainer" / "trainer"
@@ -192,6 +209,7 @@ def main():
                 tap.case(title, memories.row, title, *rest)
         if not words:
             tap.case("checkpoints go on in other memories", memories.resume)
+            tap.case("what memories hold", memories.measured)
             tap.case("what cannot be kept", memories.refusals)
             tap.case("what does not fit the device", memories.capped)
             tap.case("a machine without the memory", memories.unknown_memory)
