@@ -317,10 +317,12 @@ void trainer_print_hops_out(Trainer *t, Emit *out, int s)
         emit_line(out, "if (%s >= %d)", turn, m);
         emit_line(out, "    %s(s, %s);", name,
                   bucket_at(t, stage, near, arena_printf(t->arena, "%s - %d", turn, m)));
-        emit_line(out, "for (int last = %s - %d; %s + 1 == LP_COUNT(%s) && last <= %s; last++)",
-                  turn, m - 1, turn, list_of(t, stage, near), turn);
-        emit_line(out, "    if (last >= 0)");
-        emit_line(out, "        %s(s, %s);", name, bucket_at(t, stage, near, "last"));
+        for (int behind = m - 1; behind >= 0; behind--) { /* nothing follows */
+            const char *last = behind ? arena_printf(t->arena, "%s - %d", turn, behind) : turn;
+            emit_line(out, "if (%s + 1 == LP_COUNT(%s)%s)", turn, list_of(t, stage, near),
+                      behind ? arena_printf(t->arena, " && %s >= 0", last) : "");
+            emit_line(out, "    %s(s, %s);", name, bucket_at(t, stage, near, last));
+        }
     }
 }
 
