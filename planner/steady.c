@@ -77,7 +77,7 @@ StepTimes *simulate_program(Arena *arena, const Program *program, TraceEvents *t
         take_difference(&by, before, times);
     }
     if (trace)
-        simulate_rounds(scratch, program, begin + by.steps, trace);
+        simulate_rounds(arena, program, begin + by.steps, trace);
     arena_free(scratch);
     return times;
 }
