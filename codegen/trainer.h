@@ -184,6 +184,8 @@ typedef struct HopWaits {
     int fields;
     int (*field_of)(const Place *place, const Event *event);
 } HopWaits;
+/* Of the places of all buckets of a stage; whose fields they wait for is left to say. */
+HopWaits trainer_bucket_hops(Trainer *t, int stage, PlaceKind kind, int lane);
 void trainer_print_distant_waits(Trainer *t, Emit *out, const HopWaits *waits);
 /* Waits for all that is under way: field[lane][index]. */
 void trainer_print_lane_waits(Emit *out, const char *field, const char *index);

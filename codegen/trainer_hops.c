@@ -7,6 +7,14 @@ const char *const trainer_memory[] = {"s->arena", "s->rank->dram", "s->rank->fil
 
 enum { MAX_DISTANCES = 16 };
 
+HopWaits trainer_bucket_hops(Trainer *t, int s, PlaceKind kind, int lane)
+{
+    return (HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
+                      .end = t->program->stage[s].buckets.n,
+                      .index = "b",
+                      .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s)};
+}
+
 /* Of what, and how far behind the place it is, by turns where only some take part; `only`: this
  * one, of which that says nothing, or NONE. Lanes run in order, so who waits for a hop waits for
  * those before it. */

@@ -172,18 +172,14 @@ void trainer_print_hop_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int l
                                         "hop[LP_FILE_WRITE]"};
     const StageProgram *stage = &t->program->stage[s];
     Memory near = kind == PLACE_HOP ? (Memory)(lane / 2) : MEMORY_HBM;
-    trainer_print_distant_waits(
-        t, out,
-        &(HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
-                    .end = stage->buckets.n,
-                    .index = "b",
-                    .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s),
-                    .turn = is_listed(stage, near) ? stage->state_way.turn[near] : NULL,
-                    .turn_name = arena_printf(t->arena, "stage%d_turn%d[b]", s, (int)near),
-                    .list = list_of(t, stage, near),
-                    .field = field,
-                    .fields = 2 * (int)t->plan->memory[KEPT_STATE],
-                    .field_of = field_of});
+    HopWaits waits = trainer_bucket_hops(t, s, kind, lane);
+    waits.turn = is_listed(stage, near) ? stage->state_way.turn[near] : NULL;
+    waits.turn_name = arena_printf(t->arena, "stage%d_turn%d[b]", s, (int)near);
+    waits.list = list_of(t, stage, near);
+    waits.field = field;
+    waits.fields = 2 * (int)t->plan->memory[KEPT_STATE];
+    waits.field_of = field_of;
+    trainer_print_distant_waits(t, out, &waits);
 }
 
 /* Only the weights of what moves by signs are kept, where they are narrower than what is stepped.

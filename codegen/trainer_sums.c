@@ -62,15 +62,11 @@ void trainer_print_sums_waits(Trainer *t, Emit *out, int s, PlaceKind kind, int 
 {
     static const char *const field[] = {"bucket", "sums[LP_COPY_IN]", "sums[LP_COPY_OUT]",
                                         "sums[LP_FILE_READ]", "sums[LP_FILE_WRITE]"};
-    trainer_print_distant_waits(
-        t, out,
-        &(HopWaits){.place = {.kind = kind, .stage = s, .which = lane},
-                    .end = t->program->stage[s].buckets.n,
-                    .index = "b",
-                    .all = arena_printf(t->arena, "LP_COUNT(stage%d_buckets)", s),
-                    .field = field,
-                    .fields = 1 + 2 * (int)home_of(t),
-                    .field_of = field_of});
+    HopWaits waits = trainer_bucket_hops(t, s, kind, lane);
+    waits.field = field;
+    waits.fields = 1 + 2 * (int)home_of(t);
+    waits.field_of = field_of;
+    trainer_print_distant_waits(t, out, &waits);
 }
 
 static const char *hop_name(Trainer *t, int s, Memory near, bool in)
